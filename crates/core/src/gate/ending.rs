@@ -1,0 +1,241 @@
+//! The one way out: every admitted request is settled here exactly once, whatever happened.
+
+use super::{
+    Account, Answer, Effect, Gate, Held, Outcome, Report, Reported, Request, RequestId, Stage,
+    UsageSource,
+};
+use crate::charge::{ONE_MILLIS, Used};
+use crate::ledger::{Closing, Settlement};
+use crate::policy::{Dimension, Work};
+use crate::units::{Amount, Micros, Moment, Tokens};
+
+impl Gate {
+    pub(super) fn ended(&mut self, id: RequestId, report: &Report, now: Moment) {
+        let Some(request) = self.requests.get_mut(&id) else {
+            return;
+        };
+        match request.stage {
+            // The store's answer is on its way: what it grants must be given back when it comes.
+            Stage::Ruling | Stage::Dispatching(_) => request.gone = true,
+            Stage::Queued { .. } => self.close(
+                id,
+                &Report {
+                    answer: Answer::Nothing,
+                    ..*report
+                },
+                now,
+            ),
+            Stage::Running(backend) => {
+                if report.answer != Answer::Nothing {
+                    self.pools[backend.pool.0 as usize].backends[backend.index as usize].answered();
+                }
+                self.close(id, report, now);
+            }
+        }
+    }
+
+    /// Settles, frees every slot, and lets the next ones go.
+    pub(super) fn close(&mut self, id: RequestId, report: &Report, now: Moment) {
+        let Some(request) = self.requests.get(&id) else {
+            return;
+        };
+        let pool = request.pool;
+        let (used, source) = self.usage(request, report, now);
+        self.learn(id, used, source, now);
+        self.settle_dispatch_used(id, &used, report.answer);
+        self.release(id, now);
+        let Some(request) = self.take_out(id) else {
+            return;
+        };
+        let work = self.policy.pools[pool.0 as usize].work;
+        self.settle(&request.admission, &used, report.answer, &work);
+        let weight = request.admission.token_weight();
+        self.effects.push_back(Effect::Finished(Account {
+            request: id,
+            tenant: request.arrival.tenant,
+            backend: request.backend,
+            outcome: report.outcome,
+            used,
+            source,
+            reserved: request.need.total(),
+            charged: used.charged(weight),
+            work_millis: used.work_millis(&work),
+            queued: request.started.unwrap_or(now).since(request.arrived),
+            attempts: request.attempts,
+        }));
+        self.leave_places(&request.places, now);
+        self.wake(pool);
+    }
+
+    /// Takes a waiting request out and returns its whole reservation.
+    pub(super) fn give_back(&mut self, id: RequestId, now: Moment) {
+        self.release(id, now);
+        let Some(request) = self.take_out(id) else {
+            return;
+        };
+        let work = self.policy.pools[request.pool.0 as usize].work;
+        self.settle(&request.admission, &Used::default(), Answer::Nothing, &work);
+        self.leave_places(&request.places, now);
+        self.wake(request.pool);
+    }
+
+    pub(super) fn settle_dispatch(&mut self, id: RequestId, report: &Report) {
+        self.settle_dispatch_used(id, &Used::default(), report.answer);
+    }
+
+    fn settle_dispatch_used(&mut self, id: RequestId, used: &Used, answer: Answer) {
+        let Some(request) = self.requests.get_mut(&id) else {
+            return;
+        };
+        let Some(held) = request.dispatch.take() else {
+            return;
+        };
+        let work = self.policy.pools[request.pool.0 as usize].work;
+        self.settle(&held, used, answer, &work);
+    }
+
+    fn settle(&mut self, held: &Held, used: &Used, answer: Answer, work: &Work) {
+        self.reservations.remove(&held.id);
+        let mut charges = held.charges.clone();
+        for (charge, weight) in charges.iter_mut().zip(&held.cached_weight_millis) {
+            let dimension = charge.limit.dimension;
+            let comes_back = answer == Answer::Nothing
+                && matches!(dimension, Dimension::Requests | Dimension::RunSteps);
+            charge.used = if comes_back {
+                Amount::ZERO
+            } else {
+                used.amount(dimension, *weight, work)
+            };
+        }
+        // A dispatch stands for no tokens in the first ledger law: the admission has counted them.
+        let tokens = if held.tokens == Tokens::ZERO {
+            Tokens::ZERO
+        } else {
+            used.input.plus(used.output)
+        };
+        self.effects.push_back(Effect::Settle(Settlement {
+            id: held.id,
+            charges,
+            used: tokens,
+            closing: Closing::Counted,
+        }));
+    }
+
+    /// What was used: as reported, else as counted, else as predicted from the time that it ran.
+    fn usage(&self, request: &Request, report: &Report, now: Moment) -> (Used, UsageSource) {
+        if report.answer != Answer::Content {
+            return (Used::default(), UsageSource::None);
+        }
+        let Reported {
+            input,
+            cached,
+            output,
+            partial,
+        } = report.reported;
+        let source = match (input, output) {
+            (Some(_), Some(_)) if partial => UsageSource::ReportedPartial,
+            (Some(_), Some(_)) => UsageSource::Reported,
+            (Some(_), None) => UsageSource::Mixed,
+            (None, _) => UsageSource::Estimated,
+        };
+        let input = input.unwrap_or(request.arrival.input);
+        let output = output.unwrap_or_else(|| self.output_unreported(request, report, now));
+        (
+            Used {
+                input,
+                cached: cached.min(input),
+                output,
+            },
+            source,
+        )
+    }
+
+    /// Output that nobody reported: what was counted; where nothing could be counted, min(bound, predicted mean, elapsed ×
+    /// measured pace) for each choice. An answer that is complete without content has none.
+    fn output_unreported(&self, request: &Request, report: &Report, now: Moment) -> Tokens {
+        if report.counted_output > Tokens::ZERO || report.outcome == Outcome::UpstreamEmpty {
+            return report.counted_output;
+        }
+        let arrival = &request.arrival;
+        let mean = self
+            .predictor
+            .mean(arrival.tenant, arrival.model, arrival.output_bound);
+        let elapsed = request
+            .started
+            .map_or(Micros::ZERO, |started| now.since(started));
+        let made = self.predictor.made_in(elapsed).unwrap_or(mean);
+        mean.min(made)
+            .min(arrival.output_bound)
+            .times(u64::from(arrival.choices))
+    }
+
+    fn learn(&mut self, id: RequestId, used: Used, source: UsageSource, now: Moment) {
+        let Some(request) = self.requests.get(&id) else {
+            return;
+        };
+        let arrival = &request.arrival;
+        if source != UsageSource::Reported || arrival.output_bound == Tokens::ZERO {
+            return;
+        }
+        let per_choice = Tokens(used.output.0 / u64::from(arrival.choices.max(1)));
+        let elapsed = request
+            .started
+            .map_or(Micros::ZERO, |started| now.since(started));
+        let (tenant, model, bound) = (arrival.tenant, arrival.model, arrival.output_bound);
+        self.predictor
+            .learn(tenant, model, bound, per_choice, elapsed);
+    }
+
+    fn take_out(&mut self, id: RequestId) -> Option<Request> {
+        let request = self.requests.remove(&id)?;
+        self.waits.remove(&(request.wait_until, id));
+        if matches!(request.stage, Stage::Queued { .. }) {
+            let waiting = request.waiting();
+            self.pool_mut(request.pool).queue.remove(&waiting);
+            // It may have been the one that a free slot was offered to.
+            for (cell, _) in &request.slots {
+                self.unpark_one(*cell);
+            }
+        }
+        Some(request)
+    }
+}
+
+impl Held {
+    /// The weight of a cached token in the first token limit: what "charged" means for this request.
+    fn token_weight(&self) -> u32 {
+        self.charges
+            .iter()
+            .zip(&self.cached_weight_millis)
+            .find(|(charge, _)| charge.limit.dimension.counts_output())
+            .map_or(ONE_MILLIS, |(_, weight)| *weight)
+    }
+}
+
+impl Report {
+    pub(super) const fn nothing() -> Self {
+        Self::of(Outcome::UpstreamError)
+    }
+
+    pub(super) const fn failed() -> Self {
+        Self::of(Outcome::UpstreamError)
+    }
+
+    pub(super) const fn client_gone() -> Self {
+        Self::of(Outcome::ClientGone)
+    }
+
+    const fn of(outcome: Outcome) -> Self {
+        Self {
+            outcome,
+            answer: Answer::Nothing,
+            reported: Reported {
+                input: None,
+                cached: Tokens::ZERO,
+                output: None,
+                partial: false,
+            },
+            counted_output: Tokens::ZERO,
+        }
+    }
+}

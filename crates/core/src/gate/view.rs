@@ -1,0 +1,179 @@
+//! What the admin API shows: read-only pictures of the gate.
+
+use alloc::vec::Vec;
+
+use super::{Gate, Stage};
+use crate::bucket::Shape;
+use crate::directory::Line;
+use crate::ledger::CellId;
+use crate::policy::{BackendId, ClassId, ModelId, PoolId, TenantId};
+use crate::scope::{Limit, Owner};
+use crate::subjects::Place;
+use crate::units::Tokens;
+
+/// A limit and where its level is kept.
+#[derive(Clone, Copy, Debug)]
+pub struct LimitView {
+    /// Whose, and of what.
+    pub limit: Limit,
+    /// Its cell in the ledger.
+    pub cell: CellId,
+    /// Rate and capacity.
+    pub shape: Shape,
+    /// Slots in use, where the limit is one of concurrency that queues.
+    pub slots_used: Option<u32>,
+}
+
+/// A run and its limits.
+#[derive(Clone, Debug)]
+pub struct RunView {
+    /// Hash of its id.
+    pub run: u128,
+    /// Requests queued or running.
+    pub live: u32,
+    /// Its limits.
+    pub limits: Vec<LimitView>,
+}
+
+/// A pool's backends and queue.
+#[derive(Clone, Debug)]
+pub struct PoolView {
+    /// Which pool.
+    pub pool: PoolId,
+    /// Requests queued and running, and reserved tokens queued, per class.
+    pub classes: Vec<(ClassId, u32, u32, Tokens)>,
+    /// Per backend: alive, requests in flight, slots.
+    pub backends: Vec<(BackendId, bool, u32, u32)>,
+}
+
+impl Gate {
+    /// The pools.
+    #[must_use]
+    pub fn pools(&self) -> Vec<PoolView> {
+        (0..)
+            .zip(&self.pools)
+            .map(|(index, _)| self.pool_view(PoolId(index)))
+            .collect()
+    }
+
+    /// The fixed limits of a tenant: its own, its keys', its team's, and the service's.
+    #[must_use]
+    pub fn limits(&self, tenant: TenantId) -> Vec<LimitView> {
+        let team = self
+            .policy
+            .tenants
+            .get(tenant.0 as usize)
+            .and_then(|tenant| tenant.team);
+        self.directory
+            .lines()
+            .filter(|line| match line.limit.owner {
+                Owner::Tenant(id) | Owner::Key(id, _) => id == tenant,
+                Owner::Team(id) => Some(id) == team,
+                Owner::Service => true,
+                Owner::EndUser(_) | Owner::Run(_) | Owner::Pool(_) | Owner::Backend(_) => false,
+            })
+            .map(|line| self.limit_view(line))
+            .collect()
+    }
+
+    /// Every fixed limit.
+    #[must_use]
+    pub fn all_limits(&self) -> Vec<LimitView> {
+        self.directory
+            .lines()
+            .map(|line| self.limit_view(line))
+            .collect()
+    }
+
+    /// The runs of a tenant that are known, at most `limit` of them.
+    #[must_use]
+    pub fn runs(&self, tenant: TenantId, limit: usize) -> Vec<RunView> {
+        self.directory
+            .subjects
+            .runs(tenant)
+            .take(limit)
+            .filter_map(|(place, live)| match place {
+                Place::Run(_, run) => Some(RunView {
+                    run,
+                    live,
+                    limits: self.run_limits(&place),
+                }),
+                Place::EndUser(..) | Place::OtherEndUsers(_) => None,
+            })
+            .collect()
+    }
+
+    /// Tokens that a tenant's requests hold in open reservations.
+    #[must_use]
+    pub fn reserved(&self, tenant: TenantId) -> Tokens {
+        self.requests
+            .values()
+            .filter(|request| request.arrival.tenant == tenant && request.stage != Stage::Ruling)
+            .fold(Tokens::ZERO, |sum, request| sum.plus(request.need.total()))
+    }
+
+    /// Requests queued or running.
+    #[must_use]
+    pub fn live(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// End users and runs that are known.
+    #[must_use]
+    pub fn subjects(&self) -> usize {
+        self.directory.subjects.len()
+    }
+
+    fn run_limits(&self, place: &Place) -> Vec<LimitView> {
+        let lines = self
+            .directory
+            .subject_lines(&self.policy, place, ModelId(u32::MAX));
+        lines.iter().map(|line| self.limit_view(line)).collect()
+    }
+
+    fn limit_view(&self, line: &Line) -> LimitView {
+        let slots_used = line
+            .queues
+            .then(|| self.slots_used.get(&line.cell).copied().unwrap_or(0));
+        LimitView {
+            limit: line.limit,
+            cell: line.cell,
+            shape: line.shape,
+            slots_used,
+        }
+    }
+
+    fn pool_view(&self, pool: PoolId) -> PoolView {
+        let state = &self.pools[pool.0 as usize];
+        let classes = (0..self.policy.classes.len() as u32)
+            .map(|class| {
+                let class = ClassId(class);
+                let size = state.queue.size(class);
+                let running = self
+                    .requests
+                    .values()
+                    .filter(|request| request.pool == pool && request.arrival.class == class)
+                    .filter(|request| matches!(request.stage, Stage::Running(_)))
+                    .count();
+                (class, size.requests, running as u32, size.tokens)
+            })
+            .collect();
+        let backends = (0..)
+            .zip(&state.backends)
+            .filter(|(_, backend)| !backend.removed)
+            .map(|(index, backend)| {
+                (
+                    BackendId { pool, index },
+                    backend.alive,
+                    backend.in_flight,
+                    backend.slots,
+                )
+            })
+            .collect();
+        PoolView {
+            pool,
+            classes,
+            backends,
+        }
+    }
+}

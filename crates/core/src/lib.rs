@@ -1,0 +1,28 @@
+//! Fairlane's decisions: limits in tokens, the token ledger, and the gate that a request passes.
+//!
+//! What this crate cannot do: read a clock, a file, a socket or an environment variable, make randomness, or use a float on a
+//! decision path. Time comes in as an argument; decisions go out as plain data.
+//!
+//! Start reading at [`bucket`] for the arithmetic and [`policy`] for what can be configured.
+#![no_std]
+
+extern crate alloc;
+
+mod backends;
+pub mod bucket;
+pub mod charge;
+mod directory;
+mod drain;
+pub mod gate;
+pub mod ledger;
+pub mod policy;
+pub mod predict;
+pub mod promises;
+mod queue;
+pub mod refusal;
+mod reload;
+pub mod scope;
+mod subjects;
+pub mod units;
+
+pub use subjects::Place;

@@ -1,0 +1,245 @@
+//! End users and agent runs: cells that come with their first request and go when forgetting them changes nothing.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use crate::ledger::CellId;
+use crate::policy::TenantId;
+use crate::scope::Limit;
+use crate::units::{Amount, Micros, Moment};
+
+/// An end user or a run of a tenant, by the edge's hash of its id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// An agent run.
+    Run(TenantId, u128),
+    /// An end user.
+    EndUser(TenantId, u128),
+    /// All end users of a tenant that came when no more could be kept.
+    OtherEndUsers(TenantId),
+}
+
+/// End users and runs that are known.
+#[derive(Debug, Default)]
+pub(crate) struct Subjects {
+    known: BTreeMap<Place, Subject>,
+    idle: BTreeSet<(Moment, Place)>,
+    idle_runs: BTreeSet<(TenantId, Moment, u128)>,
+    live_runs: BTreeMap<TenantId, u32>,
+    end_users: usize,
+    end_users_max: usize,
+    free: Vec<CellId>,
+    next_cell: u32,
+}
+
+/// What is known of one.
+#[derive(Clone, Debug)]
+pub(crate) struct Subject {
+    cells: Vec<(Limit, CellId)>,
+    /// What an operator added to a run's budget.
+    raised: Amount,
+    /// Requests that are queued or running.
+    live: u32,
+    /// Requests that were admitted; without any, the subject is forgotten with its last refused request.
+    admitted: u64,
+    expiry: Micros,
+    idle_until: Moment,
+}
+
+impl Place {
+    /// Whose it is.
+    #[must_use]
+    pub const fn tenant(&self) -> TenantId {
+        match self {
+            Self::Run(tenant, _) | Self::EndUser(tenant, _) | Self::OtherEndUsers(tenant) => {
+                *tenant
+            }
+        }
+    }
+}
+
+impl Subjects {
+    pub(crate) const fn limit(&mut self, end_users_max: usize) {
+        self.end_users_max = end_users_max;
+    }
+
+    /// A cell that nobody else has.
+    pub(crate) fn fresh_cell(&mut self) -> CellId {
+        if let Some(CellId { index, epoch }) = self.free.pop() {
+            return CellId {
+                index,
+                epoch: epoch.wrapping_add(1),
+            };
+        }
+        let index = self.next_cell;
+        self.next_cell += 1;
+        CellId { index, epoch: 0 }
+    }
+
+    pub(crate) fn cell(&self, place: &Place, limit: Limit) -> Option<CellId> {
+        self.known
+            .get(place)?
+            .cells
+            .iter()
+            .find(|(known, _)| *known == limit)
+            .map(|(_, cell)| *cell)
+    }
+
+    pub(crate) fn is_known(&self, place: &Place) -> bool {
+        self.known.contains_key(place)
+    }
+
+    pub(crate) fn live_runs(&self, tenant: TenantId) -> u32 {
+        self.live_runs.get(&tenant).copied().unwrap_or(0)
+    }
+
+    /// The place for an end user: their own if it is known or can be kept, else the one that newcomers share.
+    pub(crate) fn end_user(&self, tenant: TenantId, user: u128) -> Place {
+        let place = Place::EndUser(tenant, user);
+        if self.end_users < self.end_users_max || self.is_known(&place) {
+            place
+        } else {
+            Place::OtherEndUsers(tenant)
+        }
+    }
+
+    /// When the first run of a tenant ends if it stays idle.
+    pub(crate) fn first_run_expiry(&self, tenant: TenantId) -> Option<Moment> {
+        let (found, moment, _) = self.idle_runs.range((tenant, Moment(0), 0)..).next()?;
+        (*found == tenant).then_some(*moment)
+    }
+
+    /// Makes the cells that are missing, and counts one more request.
+    pub(crate) fn admit(&mut self, place: Place, limits: &[Limit], expiry: Micros, now: Moment) {
+        if !self.known.contains_key(&place) {
+            match place {
+                Place::Run(tenant, _) => *self.live_runs.entry(tenant).or_default() += 1,
+                Place::EndUser(..) => self.end_users += 1,
+                Place::OtherEndUsers(_) => {}
+            }
+            let subject = Subject {
+                cells: Vec::new(),
+                raised: Amount::ZERO,
+                live: 0,
+                admitted: 0,
+                expiry,
+                idle_until: now,
+            };
+            self.known.insert(place, subject);
+        }
+        let missing: Vec<Limit> = limits
+            .iter()
+            .filter(|limit| self.cell(&place, **limit).is_none())
+            .copied()
+            .collect();
+        let made: Vec<(Limit, CellId)> = missing
+            .into_iter()
+            .map(|limit| (limit, self.fresh_cell()))
+            .collect();
+        self.not_idle(&place);
+        let Some(subject) = self.known.get_mut(&place) else {
+            return;
+        };
+        subject.cells.extend(made);
+        subject.live += 1;
+        subject.expiry = expiry;
+    }
+
+    /// One request of it was admitted by all limits.
+    pub(crate) fn granted(&mut self, place: &Place) {
+        if let Some(subject) = self.known.get_mut(place) {
+            subject.admitted += 1;
+        }
+    }
+
+    /// One request of it left.
+    pub(crate) fn leave(&mut self, place: &Place, now: Moment) {
+        let Some(subject) = self.known.get_mut(place) else {
+            return;
+        };
+        subject.live = subject.live.saturating_sub(1);
+        if subject.live > 0 {
+            return;
+        }
+        if subject.admitted == 0 {
+            self.forget(place);
+            return;
+        }
+        subject.idle_until = now.after(subject.expiry);
+        let idle_until = subject.idle_until;
+        self.idle.insert((idle_until, *place));
+        if let Place::Run(tenant, run) = place {
+            self.idle_runs.insert((*tenant, idle_until, *run));
+        }
+    }
+
+    /// Forgets those whose idle time has passed.
+    pub(crate) fn expire(&mut self, now: Moment) {
+        while let Some((moment, place)) = self.idle.first().copied() {
+            if moment > now {
+                return;
+            }
+            self.forget(&place);
+        }
+    }
+
+    /// What was added to a run's budget.
+    pub(crate) fn raised(&self, place: &Place) -> Amount {
+        self.known
+            .get(place)
+            .map_or(Amount::ZERO, |subject| subject.raised)
+    }
+
+    /// Adds to a run's budget; false if the run is not known.
+    pub(crate) fn raise(&mut self, place: &Place, amount: Amount) -> bool {
+        let Some(subject) = self.known.get_mut(place) else {
+            return false;
+        };
+        subject.raised = Amount(
+            (subject.raised + amount)
+                .0
+                .min(Amount::whole(Amount::WHOLE_MAX).0),
+        );
+        true
+    }
+
+    /// Runs of a tenant, each with its queued and running requests.
+    pub(crate) fn runs(&self, tenant: TenantId) -> impl Iterator<Item = (Place, u32)> {
+        self.known
+            .range(Place::Run(tenant, 0)..=Place::Run(tenant, u128::MAX))
+            .map(|(place, subject)| (*place, subject.live))
+    }
+
+    /// End users and runs that are known.
+    pub(crate) fn len(&self) -> usize {
+        self.known.len()
+    }
+
+    fn not_idle(&mut self, place: &Place) {
+        let Some(subject) = self.known.get(place) else {
+            return;
+        };
+        self.idle.remove(&(subject.idle_until, *place));
+        if let Place::Run(tenant, run) = place {
+            self.idle_runs.remove(&(*tenant, subject.idle_until, *run));
+        }
+    }
+
+    fn forget(&mut self, place: &Place) {
+        self.not_idle(place);
+        let Some(subject) = self.known.remove(place) else {
+            return;
+        };
+        self.free
+            .extend(subject.cells.iter().map(|(_, cell)| *cell));
+        match place {
+            Place::Run(tenant, _) => {
+                if let Some(live) = self.live_runs.get_mut(tenant) {
+                    *live = live.saturating_sub(1);
+                }
+            }
+            Place::EndUser(..) => self.end_users = self.end_users.saturating_sub(1),
+            Place::OtherEndUsers(_) => {}
+        }
+    }
+}
