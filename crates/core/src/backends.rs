@@ -77,12 +77,7 @@ pub(crate) fn reload(states: &mut Vec<BackendState>, pool: &Pool) {
 
 /// Requests that may run on a backend: its slots, or a concurrency limit of its own that is lower.
 fn slots(backend: &Backend) -> u32 {
-    backend
-        .limits
-        .concurrency
-        .map_or(backend.slots, |concurrency| {
-            concurrency.limit.min(backend.slots)
-        })
+    backend.limits.concurrency.map_or(backend.slots, |concurrency| concurrency.limit.min(backend.slots))
 }
 
 /// The backend with most room that was not tried.

@@ -13,29 +13,20 @@ pub struct Rate {
 
 impl Rate {
     /// Nothing ever comes back: budgets, step caps and counts of slots.
-    pub const NEVER: Self = Self {
-        numerator: 0,
-        denominator: 1,
-    };
+    pub const NEVER: Self = Self { numerator: 0, denominator: 1 };
 
     /// `units` whole units per `period_secs` seconds. `None` if the period is zero or above a day, or the rate above 4 billion
     /// units a second.
     #[must_use]
     pub const fn new(units: u64, period_secs: u64) -> Option<Self> {
-        if period_secs == 0
-            || period_secs > SECS_PER_DAY
-            || units / period_secs > RATE_UNITS_PER_SEC_MAX
-        {
+        if period_secs == 0 || period_secs > SECS_PER_DAY || units / period_secs > RATE_UNITS_PER_SEC_MAX {
             return None;
         }
         if units == 0 {
             return Some(Self::NEVER);
         }
         let divisor = greatest_common_divisor(units, period_secs);
-        Some(Self {
-            numerator: units / divisor,
-            denominator: period_secs / divisor,
-        })
+        Some(Self { numerator: units / divisor, denominator: period_secs / divisor })
     }
 
     /// Whole units that refill in a minute, rounded down.
@@ -53,11 +44,9 @@ impl Rate {
     /// `rate × span` in whole units, rounded down, at most [`Amount::WHOLE_MAX`].
     #[must_use]
     pub fn units_over(self, span: Micros) -> u64 {
-        let units = u128::from(self.numerator) * u128::from(span.0)
-            / (u128::from(self.denominator) * 1_000_000);
-        u64::try_from(units)
-            .unwrap_or(u64::MAX)
-            .min(Amount::WHOLE_MAX)
+        let units =
+            u128::from(self.numerator) * u128::from(span.0) / (u128::from(self.denominator) * 1_000_000);
+        u64::try_from(units).unwrap_or(u64::MAX).min(Amount::WHOLE_MAX)
     }
 
     /// The span in microseconds that `micro_units` take to refill, rounded up; the end of time if they never do.
@@ -69,8 +58,8 @@ impl Rate {
         if self.is_never() {
             return u64::MAX;
         }
-        let span = (u128::from(micro_units) * u128::from(self.denominator))
-            .div_ceil(u128::from(self.numerator));
+        let span =
+            (u128::from(micro_units) * u128::from(self.denominator)).div_ceil(u128::from(self.numerator));
         u64::try_from(span).unwrap_or(u64::MAX)
     }
 
@@ -82,8 +71,8 @@ impl Rate {
         if self.is_never() {
             return None;
         }
-        let missing = u128::from(amount.0.unsigned_abs()) * u128::from(self.denominator)
-            - u128::from(remainder);
+        let missing =
+            u128::from(amount.0.unsigned_abs()) * u128::from(self.denominator) - u128::from(remainder);
         let span = missing.div_ceil(u128::from(self.numerator));
         Some(Micros(u64::try_from(span).unwrap_or(u64::MAX)))
     }
@@ -91,15 +80,9 @@ impl Rate {
     /// What `span` yields on top of `remainder`: whole micro-units and the next remainder.
     fn earned(self, span: Micros, remainder: u64) -> (i64, u64) {
         // Real spans and rates fit 64 bits; only the extremes of both need the wide and slow division.
-        let narrow = span
-            .0
-            .checked_mul(self.numerator)
-            .and_then(|earned| earned.checked_add(remainder));
+        let narrow = span.0.checked_mul(self.numerator).and_then(|earned| earned.checked_add(remainder));
         if let Some(earned) = narrow {
-            return (
-                (earned / self.denominator) as i64,
-                earned % self.denominator,
-            );
+            return ((earned / self.denominator) as i64, earned % self.denominator);
         }
         let earned = u128::from(span.0) * u128::from(self.numerator) + u128::from(remainder);
         let denominator = u128::from(self.denominator);
@@ -139,11 +122,7 @@ impl Bucket {
     /// A full bucket.
     #[must_use]
     pub const fn full(shape: &Shape, now: Moment) -> Self {
-        Self {
-            level: shape.capacity,
-            time: now,
-            remainder: 0,
-        }
+        Self { level: shape.capacity, time: now, remainder: 0 }
     }
 
     /// The level at the moment of the last refill; negative is debt.
@@ -174,10 +153,7 @@ impl Bucket {
             self.remainder = 0;
             return;
         }
-        let to_full = shape
-            .rate
-            .span_for(shape.capacity - self.level, self.remainder)
-            .unwrap_or(elapsed);
+        let to_full = shape.rate.span_for(shape.capacity - self.level, self.remainder).unwrap_or(elapsed);
         if elapsed >= to_full {
             self.level = shape.capacity;
             self.remainder = 0;
@@ -209,10 +185,7 @@ impl Bucket {
         let reached = wanted.max(floor.min(self.level));
         let taken = self.level - reached;
         self.level = reached;
-        Debited {
-            taken,
-            forgiven: cost - taken,
-        }
+        Debited { taken, forgiven: cost - taken }
     }
 
     /// Gives `amount` back, never above the brim; returns what went over the brim.

@@ -41,10 +41,9 @@ impl Need {
             Dimension::Tokens | Dimension::RunBudget => self.total().amount(),
             Dimension::InputTokens => self.input.amount(),
             Dimension::OutputTokens => self.output.amount(),
-            Dimension::Work => millis_sum(&[
-                (self.input, work.input_millis),
-                (self.output, work.output_millis),
-            ]),
+            Dimension::Work => {
+                millis_sum(&[(self.input, work.input_millis), (self.output, work.output_millis)])
+            }
         }
     }
 }
@@ -61,9 +60,7 @@ impl Used {
             Dimension::ConcurrentRequests => Amount::ZERO,
             Dimension::Requests | Dimension::RunSteps | Dimension::NewRuns => Amount::ONE,
             Dimension::OutputTokens => self.output.amount(),
-            Dimension::InputTokens => {
-                millis_sum(&[(uncached, ONE_MILLIS), (cached, cached_weight_millis)])
-            }
+            Dimension::InputTokens => millis_sum(&[(uncached, ONE_MILLIS), (cached, cached_weight_millis)]),
             Dimension::Tokens | Dimension::RunBudget => millis_sum(&[
                 (uncached, ONE_MILLIS),
                 (cached, cached_weight_millis),
@@ -87,10 +84,7 @@ impl Used {
     /// Weighted work in thousandths of a token.
     #[must_use]
     pub fn work_millis(&self, work: &Work) -> u64 {
-        self.amount(Dimension::Work, ONE_MILLIS, work)
-            .0
-            .unsigned_abs()
-            / 1_000
+        self.amount(Dimension::Work, ONE_MILLIS, work).0.unsigned_abs() / 1_000
     }
 }
 

@@ -6,8 +6,8 @@ use alloc::vec::Vec;
 use crate::bucket::{Rate, Shape};
 use crate::ledger::CellId;
 use crate::policy::{
-    BackendId, Concurrency, Dimension, KeyId, Limits, ModelId, OnExcess, Policy, PoolId, Runs,
-    ScopeLimits, TeamId, TenantId,
+    BackendId, Concurrency, Dimension, KeyId, Limits, ModelId, OnExcess, Policy, PoolId, Runs, ScopeLimits,
+    TeamId, TenantId,
 };
 use crate::scope::{Limit, Owner};
 use crate::subjects::{Place, Subjects};
@@ -65,10 +65,7 @@ impl Directory {
                             self.scope_lines(Owner::Key(id, KeyId(key)), &blocks(&limits.limits))
                         })
                         .collect(),
-                    new_runs: new_runs
-                        .into_iter()
-                        .map(|shape| self.new_runs_line(id, shape))
-                        .collect(),
+                    new_runs: new_runs.into_iter().map(|shape| self.new_runs_line(id, shape)).collect(),
                 }
             })
             .collect();
@@ -113,11 +110,7 @@ impl Directory {
 
     /// What a pool and one of its backends are debited at dispatch.
     pub(crate) fn dispatch(&self, backend: BackendId) -> impl Iterator<Item = &Line> {
-        self.backends
-            .get(&backend)
-            .into_iter()
-            .chain(self.pools.get(backend.pool.0 as usize))
-            .flatten()
+        self.backends.get(&backend).into_iter().chain(self.pools.get(backend.pool.0 as usize)).flatten()
     }
 
     /// A pool's own lines.
@@ -126,12 +119,7 @@ impl Directory {
     }
 
     /// The lines of an end user or a run, for this model.
-    pub(crate) fn subject_lines(
-        &self,
-        policy: &Policy,
-        place: &Place,
-        model: ModelId,
-    ) -> Vec<Line> {
+    pub(crate) fn subject_lines(&self, policy: &Policy, place: &Place, model: ModelId) -> Vec<Line> {
         let mut lines = Vec::new();
         for_each_subject_line(policy, place, |limit, mut block| {
             if limit.model.is_some_and(|only| only != model) {
@@ -149,8 +137,7 @@ impl Directory {
     pub(crate) fn admit_subject(&mut self, policy: &Policy, place: Place, now: Moment) {
         let mut limits = Vec::new();
         for_each_subject_line(policy, &place, |limit, _| limits.push(limit));
-        self.subjects
-            .admit(place, &limits, idle_expiry(policy, &place), now);
+        self.subjects.admit(place, &limits, idle_expiry(policy, &place), now);
     }
 
     /// Every fixed line, for reading levels.
@@ -159,11 +146,7 @@ impl Directory {
             .iter()
             .chain(self.teams.iter().flatten())
             .chain(self.tenants.iter().flat_map(|tenant| {
-                tenant
-                    .own
-                    .iter()
-                    .chain(tenant.keys.iter().flatten())
-                    .chain(&tenant.new_runs)
+                tenant.own.iter().chain(tenant.keys.iter().flatten()).chain(&tenant.new_runs)
             }))
             .chain(self.pools.iter().flatten())
             .chain(self.backends.values().flatten())
@@ -173,11 +156,7 @@ impl Directory {
         let mut lines = Vec::new();
         for (model, limits) in blocks {
             for_each_line(limits, |dimension, mut block| {
-                let limit = Limit {
-                    owner,
-                    model: *model,
-                    dimension,
-                };
+                let limit = Limit { owner, model: *model, dimension };
                 // What is already in the queue can only wait for a pool or a backend.
                 block.queues |= dimension == Dimension::ConcurrentRequests
                     && matches!(owner, Owner::Pool(_) | Owner::Backend(_));
@@ -189,25 +168,14 @@ impl Directory {
     }
 
     fn new_runs_line(&mut self, tenant: TenantId, shape: Shape) -> Line {
-        let limit = Limit {
-            owner: Owner::Tenant(tenant),
-            model: None,
-            dimension: Dimension::NewRuns,
-        };
+        let limit = Limit { owner: Owner::Tenant(tenant), model: None, dimension: Dimension::NewRuns };
         let cell = self.fixed_cell(limit);
-        LineBlock {
-            shape,
-            ..LineBlock::default()
-        }
-        .line(limit, cell)
+        LineBlock { shape, ..LineBlock::default() }.line(limit, cell)
     }
 
     fn fixed_cell(&mut self, limit: Limit) -> CellId {
         let subjects = &mut self.subjects;
-        *self
-            .cells
-            .entry(limit)
-            .or_insert_with(|| subjects.fresh_cell())
+        *self.cells.entry(limit).or_insert_with(|| subjects.fresh_cell())
     }
 }
 
@@ -222,35 +190,14 @@ struct LineBlock {
 
 impl LineBlock {
     const fn line(self, limit: Limit, cell: CellId) -> Line {
-        let Self {
-            shape,
-            shadow,
-            cached_weight_millis,
-            queues,
-        } = self;
-        Line {
-            limit,
-            cell,
-            shape,
-            shadow,
-            cached_weight_millis,
-            queues,
-        }
+        let Self { shape, shadow, cached_weight_millis, queues } = self;
+        Line { limit, cell, shape, shadow, cached_weight_millis, queues }
     }
 
     /// A count that never refills by itself: slots, steps, budgets.
     const fn count(capacity: Amount, debt_max: Amount) -> Self {
-        let shape = Shape {
-            rate: Rate::NEVER,
-            capacity,
-            debt_max,
-        };
-        Self {
-            shape,
-            shadow: false,
-            cached_weight_millis: None,
-            queues: false,
-        }
+        let shape = Shape { rate: Rate::NEVER, capacity, debt_max };
+        Self { shape, shadow: false, cached_weight_millis: None, queues: false }
     }
 }
 
@@ -265,31 +212,14 @@ fn for_each_line(limits: &Limits, mut each: impl FnMut(Dimension, LineBlock)) {
     for rate in &limits.rates {
         each(
             rate.dimension,
-            LineBlock {
-                shape: rate.shape,
-                shadow: rate.shadow,
-                cached_weight_millis,
-                queues: false,
-            },
+            LineBlock { shape: rate.shape, shadow: rate.shadow, cached_weight_millis, queues: false },
         );
     }
-    if let Some(Concurrency {
-        limit,
-        on_excess,
-        shadow,
-    }) = limits.concurrency
-    {
+    if let Some(Concurrency { limit, on_excess, shadow }) = limits.concurrency {
         let count = LineBlock::count(Amount::whole(u64::from(limit)), Amount::ZERO);
         // A limit of zero means nobody, and a queue for nobody would never move: it is refused at once.
         let queues = on_excess == OnExcess::Queue && !shadow && limit > 0;
-        each(
-            Dimension::ConcurrentRequests,
-            LineBlock {
-                shadow,
-                queues,
-                ..count
-            },
-        );
+        each(Dimension::ConcurrentRequests, LineBlock { shadow, queues, ..count });
     }
 }
 
@@ -299,16 +229,7 @@ fn for_each_subject_line(policy: &Policy, place: &Place, mut each: impl FnMut(Li
         Place::Run(id, _) => {
             let Some(runs) = &tenant.runs else { return };
             let owner = Owner::Run(*id);
-            for_each_run_count(runs, |dimension, block| {
-                each(
-                    Limit {
-                        owner,
-                        model: None,
-                        dimension,
-                    },
-                    block,
-                )
-            });
+            for_each_run_count(runs, |dimension, block| each(Limit { owner, model: None, dimension }, block));
             (owner, &runs.limits)
         }
         Place::EndUser(id, _) | Place::OtherEndUsers(id) => {
@@ -319,50 +240,32 @@ fn for_each_subject_line(policy: &Policy, place: &Place, mut each: impl FnMut(Li
         }
     };
     for (model, limits) in blocks(scope) {
-        for_each_line(limits, |dimension, block| {
-            each(
-                Limit {
-                    owner,
-                    model,
-                    dimension,
-                },
-                block,
-            )
-        });
+        for_each_line(limits, |dimension, block| each(Limit { owner, model, dimension }, block));
     }
 }
 
 fn for_each_run_count(runs: &Runs, mut each: impl FnMut(Dimension, LineBlock)) {
     if let Some(budget) = runs.token_budget {
         // What is already running may overrun a budget; nothing starts in debt, and nothing is forgiven.
-        each(
-            Dimension::RunBudget,
-            LineBlock::count(budget.amount(), Amount::whole(Amount::WHOLE_MAX)),
-        );
+        each(Dimension::RunBudget, LineBlock::count(budget.amount(), Amount::whole(Amount::WHOLE_MAX)));
     }
     if let Some(steps) = runs.max_steps {
-        each(
-            Dimension::RunSteps,
-            LineBlock::count(Amount::whole(u64::from(steps)), Amount::ZERO),
-        );
+        each(Dimension::RunSteps, LineBlock::count(Amount::whole(u64::from(steps)), Amount::ZERO));
     }
 }
 
 /// How long after its last use an end user's or a run's cells must be kept, in microseconds.
 fn idle_expiry(policy: &Policy, place: &Place) -> Micros {
     let mut longest = match place {
-        Place::Run(tenant, _) => policy.tenants[tenant.0 as usize]
-            .runs
-            .as_ref()
-            .map_or(0, |runs| runs.idle_expiry.0),
+        Place::Run(tenant, _) => {
+            policy.tenants[tenant.0 as usize].runs.as_ref().map_or(0, |runs| runs.idle_expiry.0)
+        }
         Place::EndUser(..) | Place::OtherEndUsers(_) => 0,
     };
     for_each_subject_line(policy, place, |_, block| {
         if !block.shape.rate.is_never() {
             // From the deepest debt to the brim: after that the cell is full, and forgetting it changes nothing.
-            let depth = (block.shape.capacity + block.shape.debt_max)
-                .0
-                .unsigned_abs();
+            let depth = (block.shape.capacity + block.shape.debt_max).0.unsigned_abs();
             longest = longest.max(block.shape.rate.span_of(depth));
         }
     });
@@ -376,7 +279,4 @@ fn blocks(scope: &ScopeLimits) -> Vec<(Option<ModelId>, &Limits)> {
 }
 
 /// A cell that nobody has used: full.
-const FRESH: CellId = CellId {
-    index: u32::MAX,
-    epoch: u32::MAX,
-};
+const FRESH: CellId = CellId { index: u32::MAX, epoch: u32::MAX };

@@ -27,9 +27,7 @@ use crate::refusal::{Reason, Refusal, Retry};
 use crate::subjects::Place;
 use crate::units::{Micros, Moment, Tokens};
 
-pub use event::{
-    Account, Answer, Arrival, Effect, Event, Outcome, Report, Reported, RequestId, UsageSource,
-};
+pub use event::{Account, Answer, Arrival, Effect, Event, Outcome, Report, Reported, RequestId, UsageSource};
 pub use view::{LimitView, PoolView, RunView};
 
 /// All requests, queues, and what is known of the backends.
@@ -97,7 +95,8 @@ struct Held {
     id: ReservationId,
     charges: Vec<Charge>,
     cached_weight_millis: Vec<u32>,
-    tokens: Tokens,
+    /// What it stands for in the first ledger law; absent for a dispatch, whose tokens the admission has counted.
+    tokens: Option<Tokens>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,25 +137,15 @@ impl Gate {
         self.last_now = self.last_now.max(now);
         match event {
             Event::Arrive(arrival) => self.arrive(arrival, now),
-            Event::Ruled {
-                reservation,
-                verdict,
-            } => self.ruled(reservation, verdict, now),
+            Event::Ruled { reservation, verdict } => self.ruled(reservation, verdict, now),
             Event::Produced { request, output } => self.produced(request, output),
-            Event::Bounced {
-                request,
-                retry_after,
-            } => self.bounced(request, retry_after, now),
+            Event::Bounced { request, retry_after } => self.bounced(request, retry_after, now),
             Event::Failed { request } => self.failed(request, now),
             Event::Ended { request, report } => self.ended(request, &report, now),
             Event::BackendUp(backend) => self.set_alive(backend, true),
             Event::BackendDown(backend) => self.set_alive(backend, false),
             Event::Reload(policy) => self.reload(policy),
-            Event::Raise {
-                tenant,
-                run,
-                tokens,
-            } => self.raise(tenant, run, tokens),
+            Event::Raise { tenant, run, tokens } => self.raise(tenant, run, tokens),
             Event::Drain => self.drain(now),
             Event::Tick => self.tick(now),
         }
@@ -174,16 +163,13 @@ impl Gate {
     #[must_use]
     pub fn deadline(&self) -> Option<Moment> {
         let wait = self.waits.first().map(|(moment, _)| *moment);
-        let opening = self
-            .pools
-            .iter()
-            .filter(|pool| pool.queue.first().is_some())
-            .flat_map(|pool| {
-                pool.backends
-                    .iter()
-                    .filter(|backend| backend.usable() && backend.in_flight < backend.slots)
-                    .map(|backend| backend.closed_until.max(pool.closed_until))
-            });
+        let opening = self.pools.iter().filter(|pool| pool.queue.first().is_some()).flat_map(|pool| {
+            pool.backends
+                .iter()
+                .filter(|backend| backend.usable() && backend.in_flight < backend.slots)
+                .map(|backend| backend.closed_until.max(pool.closed_until))
+                .filter(|opening| *opening > self.last_now)
+        });
         opening.chain(wait).min()
     }
 
@@ -207,8 +193,7 @@ impl Gate {
     fn reload(&mut self, policy: Arc<Policy>) {
         self.take_on(policy);
         for line in self.directory.lines().filter(|line| !line.queues) {
-            self.effects
-                .push_back(Effect::Reshape(line.cell, line.shape));
+            self.effects.push_back(Effect::Reshape(line.cell, line.shape));
         }
         let ids: Vec<RequestId> = self.requests.keys().copied().collect();
         for id in ids {
@@ -239,15 +224,9 @@ impl Gate {
         if !self.directory.subjects.raise(&place, tokens.amount()) {
             return;
         }
-        let lines = self
-            .directory
-            .subject_lines(&self.policy, &place, ModelId(u32::MAX));
-        for line in lines
-            .iter()
-            .filter(|line| line.limit.dimension == Dimension::RunBudget)
-        {
-            self.effects
-                .push_back(Effect::Grant(line.cell, line.shape, tokens.amount()));
+        let lines = self.directory.subject_lines(&self.policy, &place, ModelId(u32::MAX));
+        for line in lines.iter().filter(|line| line.limit.dimension == Dimension::RunBudget) {
+            self.effects.push_back(Effect::Grant(line.cell, line.shape, tokens.amount()));
         }
     }
 
@@ -260,11 +239,7 @@ impl Gate {
             .map(|(id, _)| *id)
             .collect();
         for id in queued {
-            self.refuse_queued(
-                id,
-                Refusal::plain(Reason::Shutdown, Retry::After(Micros::from_secs(1))),
-                now,
-            );
+            self.refuse_queued(id, Refusal::plain(Reason::Shutdown, Retry::After(Micros::from_secs(1))), now);
         }
     }
 

@@ -159,10 +159,7 @@ impl Ledger {
     /// # Panics
     /// If the id is outstanding already: an id stands for one reservation.
     pub fn reserve(&mut self, reservation: &Reservation, now: Moment) -> Verdict {
-        assert!(
-            !self.outstanding.contains_key(&reservation.id),
-            "a reservation's id is used once"
-        );
+        assert!(!self.outstanding.contains_key(&reservation.id), "a reservation's id is used once");
         for charge in &reservation.charges {
             self.prepare(charge, now);
         }
@@ -176,13 +173,8 @@ impl Ledger {
             }
             self.totals.reserved += reservation.tokens.0;
             self.totals.outstanding += reservation.tokens.0;
-            self.outstanding.insert(
-                reservation.id,
-                Outstanding {
-                    tokens: reservation.tokens,
-                    forgiven: Vec::new(),
-                },
-            );
+            self.outstanding
+                .insert(reservation.id, Outstanding { tokens: reservation.tokens, forgiven: Vec::new() });
         }
         verdict
     }
@@ -278,11 +270,7 @@ impl Ledger {
             if charge.shadow {
                 shadowed.push(place);
             } else if shortage.is_none_or(|longest| is_longer(wait, longest.wait)) {
-                shortage = Some(Shortage {
-                    charge: place,
-                    wait,
-                    level: bucket.level(),
-                });
+                shortage = Some(Shortage { charge: place, wait, level: bucket.level() });
             }
         }
         shortage.map_or(Verdict::Granted { shadowed }, Verdict::Refused)
@@ -310,11 +298,7 @@ impl Ledger {
         if index >= self.cells.len() {
             self.cells.resize(index + 1, None);
         }
-        self.cells[index] = Some(Cell {
-            epoch: charge.cell.epoch,
-            shape: charge.shape,
-            bucket,
-        });
+        self.cells[index] = Some(Cell { epoch: charge.cell.epoch, shape: charge.shape, bucket });
     }
 
     /// The cell, refilled, in the shape that it has: a settlement may bring an older policy's shape, which counts no more.
@@ -336,15 +320,10 @@ impl Ledger {
             .filter(|(cell, _)| *cell == charge.cell)
             .fold(Amount::ZERO, |sum, (_, amount)| sum + *amount);
         if unused > Amount::ZERO {
-            cell.bucket
-                .credit(&cell.shape, (unused - never_taken).max(Amount::ZERO));
+            cell.bucket.credit(&cell.shape, (unused - never_taken).max(Amount::ZERO));
             return (never_taken - unused).max(Amount::ZERO);
         }
-        never_taken
-            + cell
-                .bucket
-                .debit(&cell.shape, Amount::ZERO - unused)
-                .forgiven
+        never_taken + cell.bucket.debit(&cell.shape, Amount::ZERO - unused).forgiven
     }
 
     fn count(&mut self, outstanding: &Outstanding, settlement: &Settlement, forgiven: Amount) {
@@ -360,17 +339,11 @@ impl Ledger {
                 self.totals.forgiven += forgiven.floor_units().unsigned_abs();
             }
         }
-        assert!(
-            self.totals.law_holds(),
-            "reserved = settled + refunded + expired + outstanding"
-        );
+        assert!(self.totals.law_holds(), "reserved = settled + refunded + expired + outstanding");
     }
 
     fn find(&self, cell: CellId) -> Option<&Cell> {
-        self.cells
-            .get(cell.index as usize)?
-            .as_ref()
-            .filter(|found| found.epoch == cell.epoch)
+        self.cells.get(cell.index as usize)?.as_ref().filter(|found| found.epoch == cell.epoch)
     }
 
     /// The cell, which [`refill`](Self::refill) has put there.

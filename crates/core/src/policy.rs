@@ -326,10 +326,7 @@ impl Policy {
     /// The model of that name.
     #[must_use]
     pub fn model(&self, name: &str) -> Option<ModelId> {
-        self.models
-            .iter()
-            .position(|model| model.name == name)
-            .map(|index| ModelId(index as u32))
+        self.models.iter().position(|model| model.name == name).map(|index| ModelId(index as u32))
     }
 
     /// The output bound of a choice: what was asked, else the default, never above the cap (the least of tenant, key, team,
@@ -337,27 +334,18 @@ impl Policy {
     ///
     /// # Errors
     /// The asked output is above the cap and the tenant's limits say `on_output_excess: reject`.
-    pub fn output_bound(
-        &self,
-        asker: &Asker,
-        asked: Option<Tokens>,
-    ) -> Result<OutputBound, OutputExcess> {
+    pub fn output_bound(&self, asker: &Asker, asked: Option<Tokens>) -> Result<OutputBound, OutputExcess> {
         let tenant = &self.tenants[asker.tenant.0 as usize];
-        let mut cap = [
-            self.classes[asker.class.0 as usize].max_output,
-            self.models[asker.model.0 as usize].max_output,
-        ]
-        .into_iter()
-        .flatten()
-        .min();
+        let mut cap =
+            [self.classes[asker.class.0 as usize].max_output, self.models[asker.model.0 as usize].max_output]
+                .into_iter()
+                .flatten()
+                .min();
         let mut default = None;
         let mut on_excess = OnOutputExcess::Clamp;
         for limits in self.limits_of(asker) {
             cap = [cap, limits.max_output].into_iter().flatten().min();
-            default = [default, limits.default_max_output]
-                .into_iter()
-                .flatten()
-                .min();
+            default = [default, limits.default_max_output].into_iter().flatten().min();
             if limits.on_output_excess == OnOutputExcess::Reject {
                 on_excess = OnOutputExcess::Reject;
             }
@@ -374,23 +362,15 @@ impl Policy {
             Some(cap) if asked > cap && on_excess == OnOutputExcess::Reject => {
                 Err(OutputExcess { asked, cap })
             }
-            Some(cap) if asked > cap => Ok(OutputBound {
-                per_choice: cap,
-                clamped: true,
-            }),
-            _ => Ok(OutputBound {
-                per_choice: asked,
-                clamped: false,
-            }),
+            Some(cap) if asked > cap => Ok(OutputBound { per_choice: cap, clamped: true }),
+            _ => Ok(OutputBound { per_choice: asked, clamped: false }),
         }
     }
 
     /// The largest input allowed, if any scope limits it.
     #[must_use]
     pub fn input_max(&self, asker: &Asker) -> Option<Tokens> {
-        self.limits_of(asker)
-            .filter_map(|limits| limits.max_input)
-            .min()
+        self.limits_of(asker).filter_map(|limits| limits.max_input).min()
     }
 
     /// Whether any limit that applies counts output, so that an output bound must be known and sent on.
@@ -398,10 +378,7 @@ impl Policy {
     pub fn counts_output(&self, asker: &Asker) -> bool {
         let tenant = &self.tenants[asker.tenant.0 as usize];
         let pool = &self.pools[self.models[asker.model.0 as usize].pool.0 as usize];
-        tenant
-            .runs
-            .as_ref()
-            .is_some_and(|runs| runs.token_budget.is_some())
+        tenant.runs.as_ref().is_some_and(|runs| runs.token_budget.is_some())
             || self
                 .limits_of(asker)
                 .chain([&self.service, &pool.limits])
@@ -414,10 +391,7 @@ impl Policy {
         let tenant = &self.tenants[asker.tenant.0 as usize];
         let model = asker.model;
         [
-            asker
-                .key
-                .and_then(|key| tenant.keys.get(key.0 as usize))
-                .map(|key| &key.limits),
+            asker.key.and_then(|key| tenant.keys.get(key.0 as usize)).map(|key| &key.limits),
             tenant.runs.as_ref().map(|runs| &runs.limits),
             tenant.end_users.as_ref(),
             Some(&tenant.limits),
@@ -459,16 +433,8 @@ impl RateLimit {
         let capacity = if rate.is_never() { 0 } else { capacity.max(1) };
         (capacity <= BUCKET_UNITS_MAX).then_some(())?;
         let debt = capacity.saturating_mul(DEBT_BUCKETS).min(BUCKET_UNITS_MAX);
-        let shape = Shape {
-            rate,
-            capacity: Amount::whole(capacity),
-            debt_max: Amount::whole(debt),
-        };
-        Some(Self {
-            dimension,
-            shape,
-            shadow: false,
-        })
+        let shape = Shape { rate, capacity: Amount::whole(capacity), debt_max: Amount::whole(debt) };
+        Some(Self { dimension, shape, shadow: false })
     }
 }
 
@@ -476,10 +442,7 @@ impl Dimension {
     /// Whether output tokens count in it.
     #[must_use]
     pub const fn counts_output(self) -> bool {
-        matches!(
-            self,
-            Self::Tokens | Self::OutputTokens | Self::Work | Self::RunBudget
-        )
+        matches!(self, Self::Tokens | Self::OutputTokens | Self::Work | Self::RunBudget)
     }
 
     /// The name in the configuration, in headers and in metrics.
@@ -510,11 +473,7 @@ pub const WEIGHT_ONE_MILLIS: u32 = 1_000;
 
 impl Default for Work {
     fn default() -> Self {
-        Self {
-            input_millis: 1_000,
-            cached_input_millis: 1_000,
-            output_millis: 1_000,
-        }
+        Self { input_millis: 1_000, cached_input_millis: 1_000, output_millis: 1_000 }
     }
 }
 

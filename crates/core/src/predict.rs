@@ -49,10 +49,7 @@ impl Predictor {
         if self.groups.len() >= GROUPS_MAX && !self.groups.contains_key(&group) {
             self.groups.pop_first();
         }
-        self.groups
-            .entry(group)
-            .or_default()
-            .push(u32::try_from(output.0).unwrap_or(u32::MAX));
+        self.groups.entry(group).or_default().push(u32::try_from(output.0).unwrap_or(u32::MAX));
         self.models.entry(model).or_default().add(output.0);
         if output.0 > 0 && elapsed > Micros::ZERO {
             self.pace.add(elapsed.0 / output.0);
@@ -80,14 +77,11 @@ impl Predictor {
     /// Output tokens that a stream makes in `elapsed`, by the pace measured; `None` before any was measured.
     #[must_use]
     pub fn made_in(&self, elapsed: Micros) -> Option<Tokens> {
-        (self.pace.samples > 0)
-            .then(|| Tokens(elapsed.0.saturating_mul(1_000) / self.pace.millis.max(1)))
+        (self.pace.samples > 0).then(|| Tokens(elapsed.0.saturating_mul(1_000) / self.pace.millis.max(1)))
     }
 
     fn warm(&self, tenant: TenantId, model: ModelId, bound: Tokens) -> Option<&Ring> {
-        self.groups
-            .get(&Group::new(tenant, model, bound))
-            .filter(|ring| ring.outputs.len() >= SAMPLES_WARM)
+        self.groups.get(&Group::new(tenant, model, bound)).filter(|ring| ring.outputs.len() >= SAMPLES_WARM)
     }
 
     /// Before enough samples: min(bound, the model's mean, 512).
@@ -103,11 +97,7 @@ impl Predictor {
 
 impl Group {
     fn new(tenant: TenantId, model: ModelId, bound: Tokens) -> Self {
-        Self {
-            tenant,
-            model,
-            bound_class: bound.0.checked_ilog2().map_or(0, |log| log + 1),
-        }
+        Self { tenant, model, bound_class: bound.0.checked_ilog2().map_or(0, |log| log + 1) }
     }
 }
 

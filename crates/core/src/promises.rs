@@ -25,14 +25,7 @@ struct Promise {
 impl Promises {
     /// The wait to tell a caller refused by `cell`: the exact wait for the first one, behind the promised amounts for the next.
     /// Makes the promise. `exact` is the store's answer for `cost`.
-    pub fn tell(
-        &mut self,
-        cell: CellId,
-        shape: &Shape,
-        cost: Amount,
-        exact: Micros,
-        now: Moment,
-    ) -> Micros {
+    pub fn tell(&mut self, cell: CellId, shape: &Shape, cost: Amount, exact: Micros, now: Moment) -> Micros {
         if !self.cells.contains_key(&cell) && self.cells.len() >= CELLS_MAX {
             self.drop_expired(now);
             if self.cells.len() >= CELLS_MAX {
@@ -41,18 +34,13 @@ impl Promises {
         }
         let promises = self.cells.entry(cell).or_default();
         promises.retain(|promise| promise.expires > now);
-        let promised = promises.iter().fold(0u64, |sum, promise| {
-            sum.saturating_add(promise.amount.0.unsigned_abs())
-        });
+        let promised =
+            promises.iter().fold(0u64, |sum, promise| sum.saturating_add(promise.amount.0.unsigned_abs()));
         let behind = Micros(shape.rate.span_of(promised));
         let wait = Micros(exact.0.saturating_add(behind.0));
         if promises.len() < PROMISES_PER_CELL_MAX {
             let due = now.after(wait);
-            promises.push_back(Promise {
-                due,
-                expires: due.after(grace(wait)),
-                amount: cost,
-            });
+            promises.push_back(Promise { due, expires: due.after(grace(wait)), amount: cost });
         }
         wait
     }
@@ -72,8 +60,7 @@ impl Promises {
     }
 
     fn drop_expired(&mut self, now: Moment) {
-        self.cells
-            .retain(|_, promises| promises.back().is_some_and(|last| last.expires > now));
+        self.cells.retain(|_, promises| promises.back().is_some_and(|last| last.expires > now));
     }
 }
 

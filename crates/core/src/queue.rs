@@ -60,11 +60,7 @@ impl Queue {
 
     /// A slot of `cell` is free: its longest waiting request is looked at again.
     pub(crate) fn unpark(&mut self, cell: CellId) -> Option<RequestId> {
-        let first = self
-            .parked
-            .range((cell, Turn(0), RequestId(0))..)
-            .next()
-            .copied()?;
+        let first = self.parked.range((cell, Turn(0), RequestId(0))..).next().copied()?;
         (first.0 == cell).then_some(())?;
         self.parked.remove(&first);
         self.ready.insert(first.1, first.2);

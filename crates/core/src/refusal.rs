@@ -60,25 +60,13 @@ impl Refusal {
     /// A refusal that no limit's level decided.
     #[must_use]
     pub const fn plain(reason: Reason, retry: Retry) -> Self {
-        Self {
-            reason,
-            limit: None,
-            asked: 0,
-            left: 0,
-            retry,
-        }
+        Self { reason, limit: None, asked: 0, left: 0, retry }
     }
 
     /// A refusal by a bound of `cap` on one request that asked for `asked`.
     #[must_use]
     pub const fn over_cap(reason: Reason, asked: Tokens, cap: Tokens) -> Self {
-        Self {
-            reason,
-            limit: None,
-            asked: asked.0,
-            left: cap.0,
-            retry: Retry::Never,
-        }
+        Self { reason, limit: None, asked: asked.0, left: cap.0, retry: Retry::Never }
     }
 }
 

@@ -63,35 +63,18 @@ impl Policy {
     #[must_use]
     pub fn aligned_to(mut self, before: &Self) -> (Self, Renumbering) {
         let mut moved = Renumbering::default();
-        self.classes.extend(
-            before
-                .classes
-                .get(self.classes.len()..)
-                .unwrap_or(&[])
-                .to_vec(),
-        );
-        (self.teams, moved.teams) = align(
-            self.teams,
-            &before.teams,
-            |team| &team.name,
-            |team| team.clone(),
-        );
+        self.classes.extend(before.classes.get(self.classes.len()..).unwrap_or(&[]).to_vec());
+        (self.teams, moved.teams) = align(self.teams, &before.teams, |team| &team.name, |team| team.clone());
         for pool in &mut self.pools {
             let old = before
                 .pools
                 .iter()
                 .find(|old| old.name == pool.name)
                 .map_or(&[][..], |old| &old.backends[..]);
-            let gone = |backend: &crate::policy::Backend| crate::policy::Backend {
-                slots: 0,
-                ..backend.clone()
-            };
-            let (backends, places) = align(
-                core::mem::take(&mut pool.backends),
-                old,
-                |backend| &backend.name,
-                gone,
-            );
+            let gone =
+                |backend: &crate::policy::Backend| crate::policy::Backend { slots: 0, ..backend.clone() };
+            let (backends, places) =
+                align(core::mem::take(&mut pool.backends), old, |backend| &backend.name, gone);
             pool.backends = backends;
             moved.backends.push(places);
         }
@@ -101,9 +84,7 @@ impl Policy {
             |pool| &pool.name,
             |pool| {
                 let mut pool = pool.clone();
-                pool.backends
-                    .iter_mut()
-                    .for_each(|backend| backend.slots = 0);
+                pool.backends.iter_mut().for_each(|backend| backend.slots = 0);
                 pool
             },
         );
@@ -113,12 +94,8 @@ impl Policy {
             }
         }
         // Only after the fresh models point to aligned pools may those of `before` join them.
-        (self.models, moved.models) = align(
-            self.models,
-            &before.models,
-            |model| &model.name,
-            |model| model.clone(),
-        );
+        (self.models, moved.models) =
+            align(self.models, &before.models, |model| &model.name, |model| model.clone());
         self.align_tenants(before, &mut moved);
         (self, moved)
     }
@@ -130,12 +107,8 @@ impl Policy {
                 .iter()
                 .find(|old| old.name == tenant.name)
                 .map_or(&[][..], |old| &old.keys[..]);
-            let (keys, places) = align(
-                core::mem::take(&mut tenant.keys),
-                old,
-                |key| &key.name,
-                |key| key.clone(),
-            );
+            let (keys, places) =
+                align(core::mem::take(&mut tenant.keys), old, |key| &key.name, |key| key.clone());
             tenant.keys = keys;
             moved.keys.push(places);
             tenant.team = tenant.team.map(|team| TeamId(moved.teams[team.0 as usize]));
@@ -143,14 +116,8 @@ impl Policy {
                 allowed.iter_mut().for_each(|id| *id = moved.model(*id));
             }
             moved.scope(&mut tenant.limits);
-            tenant
-                .end_users
-                .iter_mut()
-                .for_each(|scope| moved.scope(scope));
-            tenant
-                .runs
-                .iter_mut()
-                .for_each(|runs| moved.scope(&mut runs.limits));
+            tenant.end_users.iter_mut().for_each(|scope| moved.scope(scope));
+            tenant.runs.iter_mut().for_each(|runs| moved.scope(&mut runs.limits));
             let named = &moved.keys[moved.keys.len() - 1];
             for place in named {
                 moved.scope(&mut tenant.keys[*place as usize].limits);

@@ -41,10 +41,7 @@ impl Owner {
     /// Whether tenants share it, so that one tenant's waits must not be promised to another.
     #[must_use]
     pub const fn is_shared(self) -> bool {
-        matches!(
-            self,
-            Self::Team(_) | Self::Pool(_) | Self::Backend(_) | Self::Service
-        )
+        matches!(self, Self::Team(_) | Self::Pool(_) | Self::Backend(_) | Self::Service)
     }
 
     /// The scope's name in the configuration.
@@ -76,24 +73,10 @@ impl Limit {
             }
             Owner::Key(id, key) => [
                 tenant(id).map(|t| t.name.as_str()),
-                tenant(id)
-                    .and_then(|t| t.keys.get(key.0 as usize))
-                    .map(|key| key.name.as_str()),
+                tenant(id).and_then(|t| t.keys.get(key.0 as usize)).map(|key| key.name.as_str()),
             ],
-            Owner::Team(id) => [
-                policy
-                    .teams
-                    .get(id.0 as usize)
-                    .map(|team| team.name.as_str()),
-                None,
-            ],
-            Owner::Pool(id) => [
-                policy
-                    .pools
-                    .get(id.0 as usize)
-                    .map(|pool| pool.name.as_str()),
-                None,
-            ],
+            Owner::Team(id) => [policy.teams.get(id.0 as usize).map(|team| team.name.as_str()), None],
+            Owner::Pool(id) => [policy.pools.get(id.0 as usize).map(|pool| pool.name.as_str()), None],
             Owner::Backend(id) => {
                 let pool = policy.pools.get(id.pool.0 as usize);
                 [

@@ -51,9 +51,7 @@ impl Place {
     #[must_use]
     pub const fn tenant(&self) -> TenantId {
         match self {
-            Self::Run(tenant, _) | Self::EndUser(tenant, _) | Self::OtherEndUsers(tenant) => {
-                *tenant
-            }
+            Self::Run(tenant, _) | Self::EndUser(tenant, _) | Self::OtherEndUsers(tenant) => *tenant,
         }
     }
 }
@@ -66,10 +64,7 @@ impl Subjects {
     /// A cell that nobody else has.
     pub(crate) fn fresh_cell(&mut self) -> CellId {
         if let Some(CellId { index, epoch }) = self.free.pop() {
-            return CellId {
-                index,
-                epoch: epoch.wrapping_add(1),
-            };
+            return CellId { index, epoch: epoch.wrapping_add(1) };
         }
         let index = self.next_cell;
         self.next_cell += 1;
@@ -77,12 +72,7 @@ impl Subjects {
     }
 
     pub(crate) fn cell(&self, place: &Place, limit: Limit) -> Option<CellId> {
-        self.known
-            .get(place)?
-            .cells
-            .iter()
-            .find(|(known, _)| *known == limit)
-            .map(|(_, cell)| *cell)
+        self.known.get(place)?.cells.iter().find(|(known, _)| *known == limit).map(|(_, cell)| *cell)
     }
 
     pub(crate) fn is_known(&self, place: &Place) -> bool {
@@ -127,15 +117,10 @@ impl Subjects {
             };
             self.known.insert(place, subject);
         }
-        let missing: Vec<Limit> = limits
-            .iter()
-            .filter(|limit| self.cell(&place, **limit).is_none())
-            .copied()
-            .collect();
-        let made: Vec<(Limit, CellId)> = missing
-            .into_iter()
-            .map(|limit| (limit, self.fresh_cell()))
-            .collect();
+        let missing: Vec<Limit> =
+            limits.iter().filter(|limit| self.cell(&place, **limit).is_none()).copied().collect();
+        let made: Vec<(Limit, CellId)> =
+            missing.into_iter().map(|limit| (limit, self.fresh_cell())).collect();
         self.not_idle(&place);
         let Some(subject) = self.known.get_mut(&place) else {
             return;
@@ -185,9 +170,7 @@ impl Subjects {
 
     /// What was added to a run's budget.
     pub(crate) fn raised(&self, place: &Place) -> Amount {
-        self.known
-            .get(place)
-            .map_or(Amount::ZERO, |subject| subject.raised)
+        self.known.get(place).map_or(Amount::ZERO, |subject| subject.raised)
     }
 
     /// Adds to a run's budget; false if the run is not known.
@@ -195,11 +178,7 @@ impl Subjects {
         let Some(subject) = self.known.get_mut(place) else {
             return false;
         };
-        subject.raised = Amount(
-            (subject.raised + amount)
-                .0
-                .min(Amount::whole(Amount::WHOLE_MAX).0),
-        );
+        subject.raised = Amount((subject.raised + amount).0.min(Amount::whole(Amount::WHOLE_MAX).0));
         true
     }
 
@@ -230,8 +209,7 @@ impl Subjects {
         let Some(subject) = self.known.remove(place) else {
             return;
         };
-        self.free
-            .extend(subject.cells.iter().map(|(_, cell)| *cell));
+        self.free.extend(subject.cells.iter().map(|(_, cell)| *cell));
         match place {
             Place::Run(tenant, _) => {
                 if let Some(live) = self.live_runs.get_mut(tenant) {

@@ -112,11 +112,7 @@ impl Amount {
     /// `units` whole units, cut to [`Self::WHOLE_MAX`].
     #[must_use]
     pub const fn whole(units: u64) -> Self {
-        let units = if units > Self::WHOLE_MAX {
-            Self::WHOLE_MAX
-        } else {
-            units
-        };
+        let units = if units > Self::WHOLE_MAX { Self::WHOLE_MAX } else { units };
         Self(units as i64 * 1_000_000)
     }
 

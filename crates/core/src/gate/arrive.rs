@@ -65,8 +65,7 @@ impl Gate {
                     return;
                 };
                 self.reservations.remove(&request.admission.id);
-                let refusal =
-                    self.refusal_of(&request.admission.charges, &shortage, request.pool, now);
+                let refusal = self.refusal_of(&request.admission.charges, &shortage, request.pool, now);
                 self.leave_places(&request.places, now);
                 self.refuse(id, refusal);
             }
@@ -78,12 +77,7 @@ impl Gate {
             return;
         };
         request.admission.forget(shadowed);
-        let cells: Vec<CellId> = request
-            .admission
-            .charges
-            .iter()
-            .map(|charge| charge.cell)
-            .collect();
+        let cells: Vec<CellId> = request.admission.charges.iter().map(|charge| charge.cell).collect();
         for cell in cells {
             self.promises.keep(cell, now);
         }
@@ -113,14 +107,8 @@ impl Gate {
         let class = &self.policy.classes[waiting.class.0 as usize];
         let size = self.pools[pool.0 as usize].queue.size(waiting.class);
         if size.requests > class.queue_requests_max || size.tokens > class.queue_tokens_max {
-            let wait = self.pools[pool.0 as usize]
-                .drain
-                .wait(u64::from(size.requests), now);
-            return self.refuse_queued(
-                id,
-                Refusal::plain(Reason::QueueFull, Retry::After(wait)),
-                now,
-            );
+            let wait = self.pools[pool.0 as usize].drain.wait(u64::from(size.requests), now);
+            return self.refuse_queued(id, Refusal::plain(Reason::QueueFull, Retry::After(wait)), now);
         }
         self.waits.insert((wait_until, id));
     }
@@ -131,11 +119,7 @@ impl Gate {
         let mut places = Vec::new();
         if tenant.end_users.is_some() {
             // Requests that name nobody share one set of limits, so that leaving the name out is no way around them.
-            places.push(
-                self.directory
-                    .subjects
-                    .end_user(arrival.tenant, arrival.end_user.unwrap_or(NOBODY)),
-            );
+            places.push(self.directory.subjects.end_user(arrival.tenant, arrival.end_user.unwrap_or(NOBODY)));
         }
         let Some(runs) = &tenant.runs else {
             return Ok(places);
@@ -152,9 +136,7 @@ impl Gate {
         let subjects = &self.directory.subjects;
         if !subjects.is_known(&place) && subjects.live_runs(arrival.tenant) >= runs.max_live {
             let first = subjects.first_run_expiry(arrival.tenant);
-            let wait = first
-                .map_or(runs.idle_expiry, |expiry| expiry.since(now))
-                .max(Micros(1));
+            let wait = first.map_or(runs.idle_expiry, |expiry| expiry.since(now)).max(Micros(1));
             return Err(Refusal::plain(Reason::TooManyRuns, Retry::After(wait)));
         }
         places.push(place);
@@ -162,66 +144,43 @@ impl Gate {
     }
 
     fn begins_run(&self, places: &[Place]) -> bool {
-        places.iter().any(|place| {
-            matches!(place, Place::Run(..)) && !self.directory.subjects.is_known(place)
-        })
+        places.iter().any(|place| matches!(place, Place::Run(..)) && !self.directory.subjects.is_known(place))
     }
 
     /// Every charge of a request; a refusal where it can never pass, or where nobody is there to serve it.
     fn plan(&self, arrival: &Arrival, places: &[Place], begins_run: bool) -> Result<Plan, Refusal> {
         let policy = &*self.policy;
-        let asker = Asker {
-            tenant: arrival.tenant,
-            key: arrival.key,
-            class: arrival.class,
-            model: arrival.model,
-        };
+        let asker =
+            Asker { tenant: arrival.tenant, key: arrival.key, class: arrival.class, model: arrival.model };
         if let Some(cap) = policy.input_max(&asker)
             && arrival.input > cap
         {
             return Err(Refusal::over_cap(Reason::InputTooLarge, arrival.input, cap));
         }
         if self.draining {
-            return Err(Refusal::plain(
-                Reason::Shutdown,
-                Retry::After(Micros::from_secs(1)),
-            ));
+            return Err(Refusal::plain(Reason::Shutdown, Retry::After(Micros::from_secs(1))));
         }
         let pool = policy.models[arrival.model.0 as usize].pool;
         let need = self.need(arrival);
-        let mut plan = Plan {
-            need,
-            charges: Vec::new(),
-            cached_weight_millis: Vec::new(),
-            slots: Vec::new(),
-        };
+        let mut plan =
+            Plan { need, charges: Vec::new(), cached_weight_millis: Vec::new(), slots: Vec::new() };
         let work = policy.pools[pool.0 as usize].work;
         for line in self.lines(arrival, places, begins_run) {
             if line.queues {
-                plan.slots
-                    .push((line.cell, line.shape.capacity.floor_units() as u32));
+                plan.slots.push((line.cell, line.shape.capacity.floor_units() as u32));
                 continue;
             }
             plan.add(&line, need.amount(line.limit.dimension, &work));
         }
         plan.slots.extend(self.pool_slots(pool));
-        if let Some(charge) = plan
-            .charges
-            .iter()
-            .find(|charge| !charge.shadow && charge.reserved > charge.shape.capacity)
+        if let Some(charge) =
+            plan.charges.iter().find(|charge| !charge.shadow && charge.reserved > charge.shape.capacity)
         {
             return Err(never_fits(charge));
         }
         self.fits_some_backend(pool, &need)?;
-        if !self.pools[pool.0 as usize]
-            .backends
-            .iter()
-            .any(BackendState::usable)
-        {
-            return Err(Refusal::plain(
-                Reason::NoBackend,
-                Retry::After(NO_BACKEND_WAIT),
-            ));
+        if !self.pools[pool.0 as usize].backends.iter().any(BackendState::usable) {
+            return Err(Refusal::plain(Reason::NoBackend, Retry::After(NO_BACKEND_WAIT)));
         }
         Ok(plan)
     }
@@ -232,8 +191,7 @@ impl Gate {
     /// The refusal that no store is needed for.
     pub fn preview(&self, arrival: &Arrival, now: Moment) -> Result<Vec<Charge>, Refusal> {
         let places = self.places(arrival, now)?;
-        self.plan(arrival, &places, self.begins_run(&places))
-            .map(|plan| plan.charges)
+        self.plan(arrival, &places, self.begins_run(&places)).map(|plan| plan.charges)
     }
 
     /// Tokens to take at admission.
@@ -244,39 +202,23 @@ impl Gate {
             Charging::Quantile => self.predictor.p90(tenant, model, bound),
             Charging::Postpay => Tokens::ZERO,
         };
-        Need {
-            input: arrival.input,
-            output: per_choice.times(u64::from(arrival.choices)),
-        }
+        Need { input: arrival.input, output: per_choice.times(u64::from(arrival.choices)) }
     }
 
     fn lines(&self, arrival: &Arrival, places: &[Place], begins_run: bool) -> Vec<Line> {
         let mut lines = Vec::new();
         for place in places {
-            lines.extend(
-                self.directory
-                    .subject_lines(&self.policy, place, arrival.model),
-            );
+            lines.extend(self.directory.subject_lines(&self.policy, place, arrival.model));
         }
         if begins_run {
             lines.extend_from_slice(self.directory.new_runs(arrival.tenant));
         }
-        lines.extend(self.directory.fixed(
-            &self.policy,
-            arrival.tenant,
-            arrival.key,
-            arrival.model,
-        ));
+        lines.extend(self.directory.fixed(&self.policy, arrival.tenant, arrival.key, arrival.model));
         lines
     }
 
     /// Concurrency limits that queue.
-    pub(super) fn slots_of(
-        &self,
-        arrival: &Arrival,
-        pool: PoolId,
-        places: &[Place],
-    ) -> Vec<(CellId, u32)> {
+    pub(super) fn slots_of(&self, arrival: &Arrival, pool: PoolId, places: &[Place]) -> Vec<(CellId, u32)> {
         self.lines(arrival, places, false)
             .iter()
             .filter(|line| line.queues)
@@ -310,11 +252,7 @@ impl Gate {
     }
 
     /// What a dispatch to this backend is charged.
-    pub(super) fn dispatch_plan(
-        &self,
-        backend: BackendId,
-        need: &Need,
-    ) -> impl Iterator<Item = Charge> {
+    pub(super) fn dispatch_plan(&self, backend: BackendId, need: &Need) -> impl Iterator<Item = Charge> {
         let work = self.policy.pools[backend.pool.0 as usize].work;
         let need = *need;
         self.directory
@@ -327,22 +265,12 @@ impl Gate {
         let request = arrival.request;
         let id = self.reservation_id(request);
         let tokens = plan.need.total();
-        self.effects.push_back(Effect::Reserve(Reservation {
-            id,
-            charges: plan.charges.clone(),
-            tokens,
-        }));
+        self.effects.push_back(Effect::Reserve(Reservation { id, charges: plan.charges.clone(), tokens }));
         let class_wait = self.policy.classes[arrival.class.0 as usize].wait_max;
-        let wait = arrival
-            .wait_max
-            .map_or(class_wait, |own| own.min(class_wait));
+        let wait = arrival.wait_max.map_or(class_wait, |own| own.min(class_wait));
         self.next_turn += 1;
-        let held = Held {
-            id,
-            charges: plan.charges,
-            cached_weight_millis: plan.cached_weight_millis,
-            tokens,
-        };
+        let held =
+            Held { id, charges: plan.charges, cached_weight_millis: plan.cached_weight_millis, tokens };
         let pool = self.policy.models[arrival.model.0 as usize].pool;
         let entry = Request {
             pool,
@@ -369,29 +297,20 @@ impl Gate {
         assert!(before.is_none(), "a request's number is used once");
     }
 
-    fn refusal_of(
-        &mut self,
-        charges: &[Charge],
-        shortage: &Shortage,
-        pool: PoolId,
-        now: Moment,
-    ) -> Refusal {
+    fn refusal_of(&mut self, charges: &[Charge], shortage: &Shortage, pool: PoolId, now: Moment) -> Refusal {
         let charge = &charges[shortage.charge];
         let (reason, retry) = match (charge.limit.dimension, shortage.wait) {
             (Dimension::RunBudget, _) => (Reason::RunBudgetSpent, Retry::Never),
             (Dimension::RunSteps, _) => (Reason::RunStepsSpent, Retry::Never),
-            (Dimension::ConcurrentRequests, _) => (
-                Reason::LimitExhausted,
-                Retry::After(self.pools[pool.0 as usize].drain.wait(1, now)),
-            ),
+            (Dimension::ConcurrentRequests, _) => {
+                (Reason::LimitExhausted, Retry::After(self.pools[pool.0 as usize].drain.wait(1, now)))
+            }
             (_, None) => (Reason::NeverFits, Retry::Never),
             (_, Some(exact)) if charge.limit.owner.is_shared() => {
                 (Reason::LimitExhausted, Retry::After(exact))
             }
             (_, Some(exact)) => {
-                let told =
-                    self.promises
-                        .tell(charge.cell, &charge.shape, charge.reserved, exact, now);
+                let told = self.promises.tell(charge.cell, &charge.shape, charge.reserved, exact, now);
                 (Reason::LimitExhausted, Retry::After(told))
             }
         };
@@ -412,14 +331,13 @@ impl Gate {
 impl Plan {
     fn add(&mut self, line: &Line, amount: Amount) {
         self.charges.push(charge(line, amount));
-        self.cached_weight_millis
-            .push(line.cached_weight_millis.unwrap_or(ONE_MILLIS));
+        self.cached_weight_millis.push(line.cached_weight_millis.unwrap_or(ONE_MILLIS));
     }
 }
 
 impl Held {
     /// Takes out the charges that a shadow limit did not take.
-    fn forget(&mut self, shadowed: &[usize]) {
+    pub(super) fn forget(&mut self, shadowed: &[usize]) {
         for place in shadowed.iter().rev() {
             self.charges.remove(*place);
             self.cached_weight_millis.remove(*place);
@@ -439,12 +357,7 @@ pub(super) const fn charge(line: &Line, reserved: Amount) -> Charge {
 }
 
 fn never_fits(charge: &Charge) -> Refusal {
-    refusal(
-        Reason::NeverFits,
-        Retry::Never,
-        charge,
-        charge.shape.capacity,
-    )
+    refusal(Reason::NeverFits, Retry::Never, charge, charge.shape.capacity)
 }
 
 fn refusal(reason: Reason, retry: Retry, charge: &Charge, level: Amount) -> Refusal {

@@ -1,8 +1,7 @@
 //! The one way out: every admitted request is settled here exactly once, whatever happened.
 
 use super::{
-    Account, Answer, Effect, Gate, Held, Outcome, Report, Reported, Request, RequestId, Stage,
-    UsageSource,
+    Account, Answer, Effect, Gate, Held, Outcome, Report, Reported, Request, RequestId, Stage, UsageSource,
 };
 use crate::charge::{ONE_MILLIS, Used};
 use crate::ledger::{Closing, Settlement};
@@ -17,14 +16,7 @@ impl Gate {
         match request.stage {
             // The store's answer is on its way: what it grants must be given back when it comes.
             Stage::Ruling | Stage::Dispatching(_) => request.gone = true,
-            Stage::Queued { .. } => self.close(
-                id,
-                &Report {
-                    answer: Answer::Nothing,
-                    ..*report
-                },
-                now,
-            ),
+            Stage::Queued { .. } => self.close(id, &Report { answer: Answer::Nothing, ..*report }, now),
             Stage::Running(backend) => {
                 if report.answer != Answer::Nothing {
                     self.pools[backend.pool.0 as usize].backends[backend.index as usize].answered();
@@ -99,20 +91,11 @@ impl Gate {
         let mut charges = held.charges.clone();
         for (charge, weight) in charges.iter_mut().zip(&held.cached_weight_millis) {
             let dimension = charge.limit.dimension;
-            let comes_back = answer == Answer::Nothing
-                && matches!(dimension, Dimension::Requests | Dimension::RunSteps);
-            charge.used = if comes_back {
-                Amount::ZERO
-            } else {
-                used.amount(dimension, *weight, work)
-            };
+            let counted = matches!(dimension, Dimension::Requests | Dimension::RunSteps | Dimension::NewRuns);
+            let comes_back = answer == Answer::Nothing && counted;
+            charge.used = if comes_back { Amount::ZERO } else { used.amount(dimension, *weight, work) };
         }
-        // A dispatch stands for no tokens in the first ledger law: the admission has counted them.
-        let tokens = if held.tokens == Tokens::ZERO {
-            Tokens::ZERO
-        } else {
-            used.input.plus(used.output)
-        };
+        let tokens = held.tokens.map_or(Tokens::ZERO, |_| used.input.plus(used.output));
         self.effects.push_back(Effect::Settle(Settlement {
             id: held.id,
             charges,
@@ -126,12 +109,7 @@ impl Gate {
         if report.answer != Answer::Content {
             return (Used::default(), UsageSource::None);
         }
-        let Reported {
-            input,
-            cached,
-            output,
-            partial,
-        } = report.reported;
+        let Reported { input, cached, output, partial } = report.reported;
         let source = match (input, output) {
             (Some(_), Some(_)) if partial => UsageSource::ReportedPartial,
             (Some(_), Some(_)) => UsageSource::Reported,
@@ -140,14 +118,7 @@ impl Gate {
         };
         let input = input.unwrap_or(request.arrival.input);
         let output = output.unwrap_or_else(|| self.output_unreported(request, report, now));
-        (
-            Used {
-                input,
-                cached: cached.min(input),
-                output,
-            },
-            source,
-        )
+        (Used { input, cached: cached.min(input), output }, source)
     }
 
     /// Output that nobody reported: what was counted; where nothing could be counted, min(bound, predicted mean, elapsed ×
@@ -157,16 +128,10 @@ impl Gate {
             return report.counted_output;
         }
         let arrival = &request.arrival;
-        let mean = self
-            .predictor
-            .mean(arrival.tenant, arrival.model, arrival.output_bound);
-        let elapsed = request
-            .started
-            .map_or(Micros::ZERO, |started| now.since(started));
+        let mean = self.predictor.mean(arrival.tenant, arrival.model, arrival.output_bound);
+        let elapsed = request.started.map_or(Micros::ZERO, |started| now.since(started));
         let made = self.predictor.made_in(elapsed).unwrap_or(mean);
-        mean.min(made)
-            .min(arrival.output_bound)
-            .times(u64::from(arrival.choices))
+        mean.min(made).min(arrival.output_bound).times(u64::from(arrival.choices))
     }
 
     fn learn(&mut self, id: RequestId, used: Used, source: UsageSource, now: Moment) {
@@ -178,12 +143,9 @@ impl Gate {
             return;
         }
         let per_choice = Tokens(used.output.0 / u64::from(arrival.choices.max(1)));
-        let elapsed = request
-            .started
-            .map_or(Micros::ZERO, |started| now.since(started));
+        let elapsed = request.started.map_or(Micros::ZERO, |started| now.since(started));
         let (tenant, model, bound) = (arrival.tenant, arrival.model, arrival.output_bound);
-        self.predictor
-            .learn(tenant, model, bound, per_choice, elapsed);
+        self.predictor.learn(tenant, model, bound, per_choice, elapsed);
     }
 
     fn take_out(&mut self, id: RequestId) -> Option<Request> {
@@ -213,10 +175,6 @@ impl Held {
 }
 
 impl Report {
-    pub(super) const fn nothing() -> Self {
-        Self::of(Outcome::UpstreamError)
-    }
-
     pub(super) const fn failed() -> Self {
         Self::of(Outcome::UpstreamError)
     }
@@ -229,12 +187,7 @@ impl Report {
         Self {
             outcome,
             answer: Answer::Nothing,
-            reported: Reported {
-                input: None,
-                cached: Tokens::ZERO,
-                output: None,
-                partial: false,
-            },
+            reported: Reported { input: None, cached: Tokens::ZERO, output: None, partial: false },
             counted_output: Tokens::ZERO,
         }
     }

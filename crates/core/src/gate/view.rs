@@ -50,20 +50,13 @@ impl Gate {
     /// The pools.
     #[must_use]
     pub fn pools(&self) -> Vec<PoolView> {
-        (0..)
-            .zip(&self.pools)
-            .map(|(index, _)| self.pool_view(PoolId(index)))
-            .collect()
+        (0..).zip(&self.pools).map(|(index, _)| self.pool_view(PoolId(index))).collect()
     }
 
     /// The fixed limits of a tenant: its own, its keys', its team's, and the service's.
     #[must_use]
     pub fn limits(&self, tenant: TenantId) -> Vec<LimitView> {
-        let team = self
-            .policy
-            .tenants
-            .get(tenant.0 as usize)
-            .and_then(|tenant| tenant.team);
+        let team = self.policy.tenants.get(tenant.0 as usize).and_then(|tenant| tenant.team);
         self.directory
             .lines()
             .filter(|line| match line.limit.owner {
@@ -79,10 +72,7 @@ impl Gate {
     /// Every fixed limit.
     #[must_use]
     pub fn all_limits(&self) -> Vec<LimitView> {
-        self.directory
-            .lines()
-            .map(|line| self.limit_view(line))
-            .collect()
+        self.directory.lines().map(|line| self.limit_view(line)).collect()
     }
 
     /// The runs of a tenant that are known, at most `limit` of them.
@@ -93,11 +83,7 @@ impl Gate {
             .runs(tenant)
             .take(limit)
             .filter_map(|(place, live)| match place {
-                Place::Run(_, run) => Some(RunView {
-                    run,
-                    live,
-                    limits: self.run_limits(&place),
-                }),
+                Place::Run(_, run) => Some(RunView { run, live, limits: self.run_limits(&place) }),
                 Place::EndUser(..) | Place::OtherEndUsers(_) => None,
             })
             .collect()
@@ -125,22 +111,13 @@ impl Gate {
     }
 
     fn run_limits(&self, place: &Place) -> Vec<LimitView> {
-        let lines = self
-            .directory
-            .subject_lines(&self.policy, place, ModelId(u32::MAX));
+        let lines = self.directory.subject_lines(&self.policy, place, ModelId(u32::MAX));
         lines.iter().map(|line| self.limit_view(line)).collect()
     }
 
     fn limit_view(&self, line: &Line) -> LimitView {
-        let slots_used = line
-            .queues
-            .then(|| self.slots_used.get(&line.cell).copied().unwrap_or(0));
-        LimitView {
-            limit: line.limit,
-            cell: line.cell,
-            shape: line.shape,
-            slots_used,
-        }
+        let slots_used = line.queues.then(|| self.slots_used.get(&line.cell).copied().unwrap_or(0));
+        LimitView { limit: line.limit, cell: line.cell, shape: line.shape, slots_used }
     }
 
     fn pool_view(&self, pool: PoolId) -> PoolView {
@@ -162,18 +139,9 @@ impl Gate {
             .zip(&state.backends)
             .filter(|(_, backend)| !backend.removed)
             .map(|(index, backend)| {
-                (
-                    BackendId { pool, index },
-                    backend.alive,
-                    backend.in_flight,
-                    backend.slots,
-                )
+                (BackendId { pool, index }, backend.alive, backend.in_flight, backend.slots)
             })
             .collect();
-        PoolView {
-            pool,
-            classes,
-            backends,
-        }
+        PoolView { pool, classes, backends }
     }
 }
