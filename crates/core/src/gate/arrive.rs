@@ -269,8 +269,12 @@ impl Gate {
         let class_wait = self.policy.classes[arrival.class.0 as usize].wait_max;
         let wait = arrival.wait_max.map_or(class_wait, |own| own.min(class_wait));
         self.next_turn += 1;
-        let held =
-            Held { id, charges: plan.charges, cached_weight_millis: plan.cached_weight_millis, tokens };
+        let held = Held {
+            id,
+            charges: plan.charges,
+            cached_weight_millis: plan.cached_weight_millis,
+            tokens: Some(tokens),
+        };
         let pool = self.policy.models[arrival.model.0 as usize].pool;
         let entry = Request {
             pool,

@@ -191,7 +191,7 @@ impl Gate {
             id: self.reservation_id(id),
             cached_weight_millis: charges.iter().map(|_| ONE_MILLIS).collect(),
             charges,
-            tokens: Tokens::ZERO,
+            tokens: None,
         });
         let Some(request) = self.requests.get_mut(&id) else { return };
         request.slots_held = slots;
@@ -201,7 +201,7 @@ impl Gate {
         match &request.dispatch {
             Some(held) => {
                 let reservation =
-                    Reservation { id: held.id, charges: held.charges.clone(), tokens: held.tokens };
+                    Reservation { id: held.id, charges: held.charges.clone(), tokens: Tokens::ZERO };
                 self.effects.push_back(Effect::Reserve(reservation));
                 self.pool_mut(backend.pool).ruling = Some(id);
             }
