@@ -32,7 +32,12 @@ pub(crate) enum NoPlace {
 
 impl BackendState {
     fn has_room(&self, now: Moment) -> bool {
-        self.usable() && self.in_flight < self.slots && self.closed_until <= now
+        self.has_slot() && self.closed_until <= now
+    }
+
+    /// Whether a request could run there, were it not paused.
+    pub(crate) const fn has_slot(&self) -> bool {
+        self.usable() && self.in_flight < self.slots
     }
 
     pub(crate) const fn usable(&self) -> bool {
@@ -77,7 +82,11 @@ pub(crate) fn reload(states: &mut Vec<BackendState>, pool: &Pool) {
 
 /// Requests that may run on a backend: its slots, or a concurrency limit of its own that is lower.
 fn slots(backend: &Backend) -> u32 {
-    backend.limits.concurrency.map_or(backend.slots, |concurrency| concurrency.limit.min(backend.slots))
+    backend
+        .limits
+        .concurrency
+        .filter(|concurrency| !concurrency.shadow)
+        .map_or(backend.slots, |concurrency| concurrency.limit.min(backend.slots))
 }
 
 /// The backend with most room that was not tried.

@@ -200,9 +200,16 @@ impl Bucket {
         wanted - reached
     }
 
-    /// Takes on another shape: the balance stays (never above the brim), what was earned under the old rate counts.
+    /// Takes on another shape: the balance stays (never above the brim), what was earned under the old rate counts. Of a count that
+    /// never refills (a budget, steps, slots) what is used stays, so that a changed bound holds for those that hold some of it.
     pub fn reshape(&mut self, old: &Shape, new: &Shape, now: Moment) {
         self.refill(old, now);
+        if old == new {
+            return;
+        }
+        if old.rate.is_never() && new.rate.is_never() {
+            self.level += new.capacity - old.capacity;
+        }
         self.level = self.level.min(new.capacity).max(Amount(-new.debt_max.0));
         self.remainder = 0;
     }

@@ -120,11 +120,14 @@ impl Directory {
 
     /// The lines of an end user or a run, for this model.
     pub(crate) fn subject_lines(&self, policy: &Policy, place: &Place, model: ModelId) -> Vec<Line> {
+        let mut lines = self.all_subject_lines(policy, place);
+        lines.retain(|line| line.limit.model.is_none_or(|only| only == model));
+        lines
+    }
+
+    fn all_subject_lines(&self, policy: &Policy, place: &Place) -> Vec<Line> {
         let mut lines = Vec::new();
         for_each_subject_line(policy, place, |limit, mut block| {
-            if limit.model.is_some_and(|only| only != model) {
-                return;
-            }
             if limit.dimension == Dimension::RunBudget {
                 block.shape.capacity += self.subjects.raised(place);
             }
@@ -133,10 +136,21 @@ impl Directory {
         lines
     }
 
+    /// Takes on a changed policy for the end users and runs that are known: cells for limits that came, a longer memory where a
+    /// cell takes longer to fill. Returns their lines.
+    pub(crate) fn reload_subjects(&mut self, policy: &Policy, now: Moment) -> Vec<Line> {
+        let mut lines = Vec::new();
+        for place in self.subjects.places() {
+            let limits = subject_limits(policy, &place);
+            self.subjects.keep(&place, &limits, idle_expiry(policy, &place), now);
+            lines.extend(self.all_subject_lines(policy, &place));
+        }
+        lines
+    }
+
     /// Makes cells for an end user or a run that has none.
     pub(crate) fn admit_subject(&mut self, policy: &Policy, place: Place, now: Moment) {
-        let mut limits = Vec::new();
-        for_each_subject_line(policy, &place, |limit, _| limits.push(limit));
+        let limits = subject_limits(policy, &place);
         self.subjects.admit(place, &limits, idle_expiry(policy, &place), now);
     }
 
@@ -159,6 +173,7 @@ impl Directory {
                 let limit = Limit { owner, model: *model, dimension };
                 // What is already in the queue can only wait for a pool or a backend.
                 block.queues |= dimension == Dimension::ConcurrentRequests
+                    && !block.shadow
                     && matches!(owner, Owner::Pool(_) | Owner::Backend(_));
                 let cell = self.fixed_cell(limit);
                 lines.push(block.line(limit, cell));
@@ -195,7 +210,11 @@ impl LineBlock {
     }
 
     /// A count that never refills by itself: slots, steps, budgets.
-    const fn count(capacity: Amount, debt_max: Amount) -> Self {
+    ///
+    /// Its debt has no bound: what is already running may overrun a budget, and a count that is lowered keeps what is used. Nothing
+    /// starts in debt.
+    const fn count(capacity: Amount) -> Self {
+        let debt_max = Amount::whole(Amount::WHOLE_MAX);
         let shape = Shape { rate: Rate::NEVER, capacity, debt_max };
         Self { shape, shadow: false, cached_weight_millis: None, queues: false }
     }
@@ -203,7 +222,7 @@ impl LineBlock {
 
 impl Default for LineBlock {
     fn default() -> Self {
-        Self::count(Amount::ZERO, Amount::ZERO)
+        Self::count(Amount::ZERO)
     }
 }
 
@@ -216,7 +235,7 @@ fn for_each_line(limits: &Limits, mut each: impl FnMut(Dimension, LineBlock)) {
         );
     }
     if let Some(Concurrency { limit, on_excess, shadow }) = limits.concurrency {
-        let count = LineBlock::count(Amount::whole(u64::from(limit)), Amount::ZERO);
+        let count = LineBlock::count(Amount::whole(u64::from(limit)));
         // A limit of zero means nobody, and a queue for nobody would never move: it is refused at once.
         let queues = on_excess == OnExcess::Queue && !shadow && limit > 0;
         each(Dimension::ConcurrentRequests, LineBlock { shadow, queues, ..count });
@@ -244,13 +263,19 @@ fn for_each_subject_line(policy: &Policy, place: &Place, mut each: impl FnMut(Li
     }
 }
 
+fn subject_limits(policy: &Policy, place: &Place) -> Vec<Limit> {
+    let mut limits = Vec::new();
+    for_each_subject_line(policy, place, |limit, _| limits.push(limit));
+    limits
+}
+
 fn for_each_run_count(runs: &Runs, mut each: impl FnMut(Dimension, LineBlock)) {
     if let Some(budget) = runs.token_budget {
         // What is already running may overrun a budget; nothing starts in debt, and nothing is forgiven.
-        each(Dimension::RunBudget, LineBlock::count(budget.amount(), Amount::whole(Amount::WHOLE_MAX)));
+        each(Dimension::RunBudget, LineBlock::count(budget.amount()));
     }
     if let Some(steps) = runs.max_steps {
-        each(Dimension::RunSteps, LineBlock::count(Amount::whole(u64::from(steps)), Amount::ZERO));
+        each(Dimension::RunSteps, LineBlock::count(Amount::whole(u64::from(steps))));
     }
 }
 

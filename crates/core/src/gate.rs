@@ -23,9 +23,8 @@ use crate::policy::{BackendId, Dimension, ModelId, Policy, PoolId, TenantId};
 use crate::predict::Predictor;
 use crate::promises::Promises;
 use crate::queue::{Queue, Turn, Waiting};
-use crate::refusal::{Reason, Refusal, Retry};
 use crate::subjects::Place;
-use crate::units::{Micros, Moment, Tokens};
+use crate::units::{Moment, Tokens};
 
 pub use event::{Account, Answer, Arrival, Effect, Event, Outcome, Report, Reported, RequestId, UsageSource};
 pub use view::{LimitView, PoolView, RunView};
@@ -49,7 +48,6 @@ pub struct Gate {
     draining: bool,
     /// Pools where something may go that could not before.
     awake: BTreeSet<PoolId>,
-    last_now: Moment,
 }
 
 #[derive(Debug, Default)]
@@ -126,7 +124,6 @@ impl Gate {
             next_turn: 0,
             draining: false,
             awake: BTreeSet::new(),
-            last_now: Moment(0),
         };
         gate.take_on(policy);
         gate
@@ -134,7 +131,6 @@ impl Gate {
 
     /// Takes in what happened at `now`. Effects may be waiting afterwards.
     pub fn handle(&mut self, event: Event, now: Moment) {
-        self.last_now = self.last_now.max(now);
         match event {
             Event::Arrive(arrival) => self.arrive(arrival, now),
             Event::Ruled { reservation, verdict } => self.ruled(reservation, verdict, now),
@@ -144,7 +140,7 @@ impl Gate {
             Event::Ended { request, report } => self.ended(request, &report, now),
             Event::BackendUp(backend) => self.set_alive(backend, true),
             Event::BackendDown(backend) => self.set_alive(backend, false),
-            Event::Reload(policy) => self.reload(policy),
+            Event::Reload(policy) => self.reload(policy, now),
             Event::Raise { tenant, run, tokens } => self.raise(tenant, run, tokens),
             Event::Drain => self.drain(now),
             Event::Tick => self.tick(now),
@@ -163,20 +159,26 @@ impl Gate {
     #[must_use]
     pub fn deadline(&self) -> Option<Moment> {
         let wait = self.waits.first().map(|(moment, _)| *moment);
-        let opening = self.pools.iter().filter(|pool| pool.queue.first().is_some()).flat_map(|pool| {
-            pool.backends
-                .iter()
-                .filter(|backend| backend.usable() && backend.in_flight < backend.slots)
-                .map(|backend| backend.closed_until.max(pool.closed_until))
-                .filter(|opening| *opening > self.last_now)
-        });
-        opening.chain(wait).min()
+        self.pools.iter().filter_map(|pool| self.opening(pool)).chain(wait).min()
     }
 
     /// The policy in force.
     #[must_use]
     pub const fn policy(&self) -> &Arc<Policy> {
         &self.policy
+    }
+
+    /// When the next request of a pool can go to a backend that has room, but is paused.
+    fn opening(&self, pool: &PoolState) -> Option<Moment> {
+        let next = self.requests.get(&pool.queue.first()?)?;
+        if pool.ruling.is_some() {
+            return None;
+        }
+        (0..)
+            .zip(&pool.backends)
+            .filter(|(index, backend)| backend.has_slot() && !next.tried.contains(index))
+            .map(|(_, backend)| backend.closed_until.max(pool.closed_until))
+            .min()
     }
 
     fn take_on(&mut self, policy: Arc<Policy>) {
@@ -190,9 +192,10 @@ impl Gate {
         self.policy = policy;
     }
 
-    fn reload(&mut self, policy: Arc<Policy>) {
+    fn reload(&mut self, policy: Arc<Policy>, now: Moment) {
         self.take_on(policy);
-        for line in self.directory.lines().filter(|line| !line.queues) {
+        let subjects = self.directory.reload_subjects(&self.policy, now);
+        for line in self.directory.lines().chain(&subjects).filter(|line| !line.queues) {
             self.effects.push_back(Effect::Reshape(line.cell, line.shape));
         }
         let ids: Vec<RequestId> = self.requests.keys().copied().collect();
@@ -239,7 +242,7 @@ impl Gate {
             .map(|(id, _)| *id)
             .collect();
         for id in queued {
-            self.refuse_queued(id, Refusal::plain(Reason::Shutdown, Retry::After(Micros::from_secs(1))), now);
+            self.refuse_queued(id, arrive::shutdown(), now);
         }
     }
 

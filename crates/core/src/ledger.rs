@@ -238,10 +238,11 @@ impl Ledger {
 
     /// Raises what a cell holds and may hold: an operator's grant to a spent budget.
     pub fn grant(&mut self, cell: CellId, shape: Shape, amount: Amount, now: Moment) {
-        self.reshape(cell, shape, now);
         if let Some(Some(found)) = self.cells.get_mut(cell.index as usize)
             && found.epoch == cell.epoch
         {
+            found.bucket.refill(&found.shape, now);
+            found.shape = shape;
             found.bucket.credit(&shape, amount);
         }
     }
@@ -280,11 +281,7 @@ impl Ledger {
         match self.find(charge.cell) {
             Some(cell) => {
                 let mut bucket = cell.bucket;
-                if cell.shape == charge.shape {
-                    bucket.refill(&charge.shape, now);
-                } else {
-                    bucket.reshape(&cell.shape, &charge.shape, now);
-                }
+                bucket.reshape(&cell.shape, &charge.shape, now);
                 bucket
             }
             None => Bucket::full(&charge.shape, now),

@@ -20,7 +20,7 @@ pub mod predict;
 pub mod promises;
 mod queue;
 pub mod refusal;
-mod reload;
+pub mod reload;
 pub mod scope;
 mod subjects;
 pub mod units;

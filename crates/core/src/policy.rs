@@ -439,6 +439,12 @@ impl RateLimit {
 }
 
 impl Dimension {
+    /// Whether it counts tokens of any kind.
+    #[must_use]
+    pub const fn counts_tokens(self) -> bool {
+        matches!(self, Self::InputTokens) || self.counts_output()
+    }
+
     /// Whether output tokens count in it.
     #[must_use]
     pub const fn counts_output(self) -> bool {

@@ -40,7 +40,7 @@ pub(crate) struct Subject {
     raised: Amount,
     /// Requests that are queued or running.
     live: u32,
-    /// Requests that were admitted; without any, the subject is forgotten with its last refused request.
+    /// Requests that were admitted and did not give back all they took; without any, the subject is forgotten with its last request.
     admitted: u64,
     expiry: Micros,
     idle_until: Moment,
@@ -117,17 +117,41 @@ impl Subjects {
             };
             self.known.insert(place, subject);
         }
-        let missing: Vec<Limit> =
-            limits.iter().filter(|limit| self.cell(&place, **limit).is_none()).copied().collect();
-        let made: Vec<(Limit, CellId)> =
-            missing.into_iter().map(|limit| (limit, self.fresh_cell())).collect();
         self.not_idle(&place);
+        self.make_cells(&place, limits);
         let Some(subject) = self.known.get_mut(&place) else {
             return;
         };
-        subject.cells.extend(made);
         subject.live += 1;
         subject.expiry = expiry;
+    }
+
+    /// Makes the cells that are missing; an idle one stays at least as long as the policy in force says, counted from `now`: how
+    /// much its cells have refilled is not known here.
+    pub(crate) fn keep(&mut self, place: &Place, limits: &[Limit], expiry: Micros, now: Moment) {
+        self.make_cells(place, limits);
+        self.not_idle(place);
+        let Some(subject) = self.known.get_mut(place) else {
+            return;
+        };
+        // Limits that are taken away may come back: what was used of them is remembered as long as it would have been.
+        if !limits.is_empty() {
+            subject.expiry = expiry;
+        }
+        if subject.live == 0 {
+            let idle_until = subject.idle_until.max(now.after(subject.expiry));
+            self.set_idle(place, idle_until);
+        }
+    }
+
+    fn make_cells(&mut self, place: &Place, limits: &[Limit]) {
+        let missing: Vec<Limit> =
+            limits.iter().filter(|limit| self.cell(place, **limit).is_none()).copied().collect();
+        let made: Vec<(Limit, CellId)> =
+            missing.into_iter().map(|limit| (limit, self.fresh_cell())).collect();
+        if let Some(subject) = self.known.get_mut(place) {
+            subject.cells.extend(made);
+        }
     }
 
     /// One request of it was admitted by all limits.
@@ -135,6 +159,14 @@ impl Subjects {
         if let Some(subject) = self.known.get_mut(place) {
             subject.admitted += 1;
         }
+    }
+
+    /// An admitted request of it gave back all that it took. Returns whether none is left that took anything.
+    pub(crate) fn undone(&mut self, place: &Place) -> bool {
+        self.known.get_mut(place).is_some_and(|subject| {
+            subject.admitted = subject.admitted.saturating_sub(1);
+            subject.admitted == 0
+        })
     }
 
     /// One request of it left.
@@ -150,12 +182,8 @@ impl Subjects {
             self.forget(place);
             return;
         }
-        subject.idle_until = now.after(subject.expiry);
-        let idle_until = subject.idle_until;
-        self.idle.insert((idle_until, *place));
-        if let Place::Run(tenant, run) = place {
-            self.idle_runs.insert((*tenant, idle_until, *run));
-        }
+        let idle_until = now.after(subject.expiry);
+        self.set_idle(place, idle_until);
     }
 
     /// Forgets those whose idle time has passed.
@@ -182,6 +210,16 @@ impl Subjects {
         true
     }
 
+    /// End users and runs that are known.
+    pub(crate) fn places(&self) -> Vec<Place> {
+        self.known.keys().copied().collect()
+    }
+
+    /// Whether requests of it have been admitted.
+    pub(crate) fn has_begun(&self, place: &Place) -> bool {
+        self.known.get(place).is_some_and(|subject| subject.admitted > 0)
+    }
+
     /// Runs of a tenant, each with its queued and running requests.
     pub(crate) fn runs(&self, tenant: TenantId) -> impl Iterator<Item = (Place, u32)> {
         self.known
@@ -192,6 +230,16 @@ impl Subjects {
     /// End users and runs that are known.
     pub(crate) fn len(&self) -> usize {
         self.known.len()
+    }
+
+    fn set_idle(&mut self, place: &Place, idle_until: Moment) {
+        if let Some(subject) = self.known.get_mut(place) {
+            subject.idle_until = idle_until;
+        }
+        self.idle.insert((idle_until, *place));
+        if let Place::Run(tenant, run) = place {
+            self.idle_runs.insert((*tenant, idle_until, *run));
+        }
     }
 
     fn not_idle(&mut self, place: &Place) {

@@ -87,6 +87,9 @@ impl Gate {
         if request.gone {
             return self.close(id, &Report::client_gone(), now);
         }
+        if self.draining {
+            return self.refuse_queued(id, shutdown(), now);
+        }
         self.enqueue(id, now);
     }
 
@@ -114,7 +117,7 @@ impl Gate {
     }
 
     /// The run and the end user that a request belongs to.
-    fn places(&self, arrival: &Arrival, now: Moment) -> Result<Vec<Place>, Refusal> {
+    pub(super) fn places(&self, arrival: &Arrival, now: Moment) -> Result<Vec<Place>, Refusal> {
         let tenant = &self.policy.tenants[arrival.tenant.0 as usize];
         let mut places = Vec::new();
         if tenant.end_users.is_some() {
@@ -144,7 +147,11 @@ impl Gate {
     }
 
     fn begins_run(&self, places: &[Place]) -> bool {
-        places.iter().any(|place| matches!(place, Place::Run(..)) && !self.directory.subjects.is_known(place))
+        // Until one of its requests is granted, each of them asks to begin it: else the second one would come in past a refusal
+        // of the first.
+        places
+            .iter()
+            .any(|place| matches!(place, Place::Run(..)) && !self.directory.subjects.has_begun(place))
     }
 
     /// Every charge of a request; a refusal where it can never pass, or where nobody is there to serve it.
@@ -158,7 +165,7 @@ impl Gate {
             return Err(Refusal::over_cap(Reason::InputTooLarge, arrival.input, cap));
         }
         if self.draining {
-            return Err(Refusal::plain(Reason::Shutdown, Retry::After(Micros::from_secs(1))));
+            return Err(shutdown());
         }
         let pool = policy.models[arrival.model.0 as usize].pool;
         let need = self.need(arrival);
@@ -180,7 +187,7 @@ impl Gate {
         }
         self.fits_some_backend(pool, &need)?;
         if !self.pools[pool.0 as usize].backends.iter().any(BackendState::usable) {
-            return Err(Refusal::plain(Reason::NoBackend, Retry::After(NO_BACKEND_WAIT)));
+            return Err(no_backend());
         }
         Ok(plan)
     }
@@ -205,7 +212,7 @@ impl Gate {
         Need { input: arrival.input, output: per_choice.times(u64::from(arrival.choices)) }
     }
 
-    fn lines(&self, arrival: &Arrival, places: &[Place], begins_run: bool) -> Vec<Line> {
+    pub(super) fn lines(&self, arrival: &Arrival, places: &[Place], begins_run: bool) -> Vec<Line> {
         let mut lines = Vec::new();
         for place in places {
             lines.extend(self.directory.subject_lines(&self.policy, place, arrival.model));
@@ -242,7 +249,7 @@ impl Gate {
         for index in 0..backends.len() as u32 {
             match self
                 .dispatch_plan(BackendId { pool, index }, need)
-                .find(|charge| charge.reserved > charge.shape.capacity)
+                .find(|charge| !charge.shadow && charge.reserved > charge.shape.capacity)
             {
                 None => return Ok(()),
                 Some(charge) => refusal = Some(never_fits(&charge)),
@@ -360,6 +367,14 @@ pub(super) const fn charge(line: &Line, reserved: Amount) -> Charge {
     }
 }
 
+pub(super) const fn shutdown() -> Refusal {
+    Refusal::plain(Reason::Shutdown, Retry::After(SHUTDOWN_WAIT))
+}
+
+pub(super) const fn no_backend() -> Refusal {
+    Refusal::plain(Reason::NoBackend, Retry::After(NO_BACKEND_WAIT))
+}
+
 fn never_fits(charge: &Charge) -> Refusal {
     refusal(Reason::NeverFits, Retry::Never, charge, charge.shape.capacity)
 }
@@ -377,3 +392,4 @@ fn refusal(reason: Reason, retry: Retry, charge: &Charge, level: Amount) -> Refu
 /// The end user of requests that name nobody. Hashes never give it: they keep their highest bit set.
 const NOBODY: u128 = 0;
 const NO_BACKEND_WAIT: Micros = Micros::from_secs(5);
+const SHUTDOWN_WAIT: Micros = Micros::from_secs(1);

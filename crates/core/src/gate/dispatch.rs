@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 
+use super::arrive::{no_backend, shutdown};
 use super::{Effect, Gate, Held, Report, RequestId, Stage};
 use crate::backends::{self, BackendState, NoPlace};
 use crate::charge::{Need, ONE_MILLIS};
@@ -26,7 +27,9 @@ impl Gate {
             }
             match backends::place(&state.backends, &request.tried, now) {
                 Ok(index) => self.send(id, BackendId { pool, index }, now),
-                Err(NoPlace::AllTried) => self.abandon(id, now),
+                Err(NoPlace::AllTried) if request.has_answer => self.abandon(id, now),
+                // Those that are alive can never hold its cost; the one that could is not there.
+                Err(NoPlace::AllTried) => self.refuse_queued(id, no_backend(), now),
                 Err(NoPlace::Busy | NoPlace::NoneAlive) => return,
             }
         }
@@ -56,9 +59,12 @@ impl Gate {
                 let Some(held) = request.dispatch.take() else { return };
                 self.reservations.remove(&held.id);
                 self.pause(backend, &held.charges[shortage.charge], shortage.wait, id, now);
-                self.release(id, now);
+                self.release(id);
                 if self.requests.get(&id).is_some_and(|request| request.gone) {
                     return self.close(id, &Report::client_gone(), now);
+                }
+                if self.draining {
+                    return self.refuse_queued(id, shutdown(), now);
                 }
                 self.requeue(id);
             }
@@ -70,8 +76,8 @@ impl Gate {
         if let Some(state) = self.pool_mut(backend.pool).backends.get_mut(backend.index as usize) {
             state.bounce(retry_after, now);
         }
-        self.hand_back(id, now);
-        if wait_until <= now {
+        self.hand_back(id);
+        if wait_until <= now || self.draining {
             return self.abandon(id, now);
         }
         self.requeue(id);
@@ -79,13 +85,13 @@ impl Gate {
 
     pub(super) fn failed(&mut self, id: RequestId, now: Moment) {
         let Some((backend, _)) = self.running(id) else { return };
-        self.hand_back(id, now);
+        self.hand_back(id);
         let Some(request) = self.requests.get_mut(&id) else { return };
         request.tried.push(backend.index);
         let states = &self.pools[backend.pool.0 as usize].backends;
         let another =
             (0..).zip(states).any(|(index, state)| state.usable() && !request.tried.contains(&index));
-        if request.tried.len() > RETRIES_MAX || !another {
+        if request.tried.len() > RETRIES_MAX || !another || self.draining {
             return self.abandon(id, now);
         }
         self.requeue(id);
@@ -146,13 +152,12 @@ impl Gate {
     }
 
     /// Gives back the slots that a request holds: its backend's and those of its concurrency limits.
-    pub(super) fn release(&mut self, id: RequestId, now: Moment) {
+    pub(super) fn release(&mut self, id: RequestId) {
         let Some(request) = self.requests.get_mut(&id) else { return };
         let held = core::mem::take(&mut request.slots_held);
         if let Stage::Dispatching(backend) | Stage::Running(backend) = request.stage {
             request.stage = Stage::Ruling;
             let state = &mut self.pools[backend.pool.0 as usize];
-            state.drain.completed(now);
             if let Some(state) = state.backends.get_mut(backend.index as usize) {
                 state.in_flight = state.in_flight.saturating_sub(1);
             }
@@ -246,9 +251,9 @@ impl Gate {
     }
 
     /// Takes a running request off its backend, which did none of its work.
-    fn hand_back(&mut self, id: RequestId, now: Moment) {
+    fn hand_back(&mut self, id: RequestId) {
         self.settle_dispatch(id, &Report::failed());
-        self.release(id, now);
+        self.release(id);
         if let Some(request) = self.requests.get_mut(&id) {
             request.has_answer = true;
         }

@@ -6,6 +6,7 @@ use super::{
 use crate::charge::{ONE_MILLIS, Used};
 use crate::ledger::{Closing, Settlement};
 use crate::policy::{Dimension, Work};
+use crate::subjects::Place;
 use crate::units::{Amount, Micros, Moment, Tokens};
 
 impl Gate {
@@ -18,6 +19,7 @@ impl Gate {
             Stage::Ruling | Stage::Dispatching(_) => request.gone = true,
             Stage::Queued { .. } => self.close(id, &Report { answer: Answer::Nothing, ..*report }, now),
             Stage::Running(backend) => {
+                self.pools[backend.pool.0 as usize].drain.completed(now);
                 if report.answer != Answer::Nothing {
                     self.pools[backend.pool.0 as usize].backends[backend.index as usize].answered();
                 }
@@ -35,12 +37,13 @@ impl Gate {
         let (used, source) = self.usage(request, report, now);
         self.learn(id, used, source, now);
         self.settle_dispatch_used(id, &used, report.answer);
-        self.release(id, now);
+        self.release(id);
         let Some(request) = self.take_out(id) else {
             return;
         };
         let work = self.policy.pools[pool.0 as usize].work;
-        self.settle(&request.admission, &used, report.answer, &work);
+        let returned = self.returned(&request.places, report.answer);
+        self.settle(&request.admission, &used, returned, &work);
         let weight = request.admission.token_weight();
         self.effects.push_back(Effect::Finished(Account {
             request: id,
@@ -61,12 +64,13 @@ impl Gate {
 
     /// Takes a waiting request out and returns its whole reservation.
     pub(super) fn give_back(&mut self, id: RequestId, now: Moment) {
-        self.release(id, now);
+        self.release(id);
         let Some(request) = self.take_out(id) else {
             return;
         };
         let work = self.policy.pools[request.pool.0 as usize].work;
-        self.settle(&request.admission, &Used::default(), Answer::Nothing, &work);
+        let returned = self.returned(&request.places, Answer::Nothing);
+        self.settle(&request.admission, &Used::default(), returned, &work);
         self.leave_places(&request.places, now);
         self.wake(request.pool);
     }
@@ -83,16 +87,39 @@ impl Gate {
             return;
         };
         let work = self.policy.pools[request.pool.0 as usize].work;
-        self.settle(&held, used, answer, &work);
+        let returned = if answer == Answer::Nothing { Returned::Units } else { Returned::Tokens };
+        self.settle(&held, used, returned, &work);
     }
 
-    fn settle(&mut self, held: &Held, used: &Used, answer: Answer, work: &Work) {
+    /// What the end of an admitted request gives back besides tokens that it did not use.
+    fn returned(&mut self, places: &[Place], answer: Answer) -> Returned {
+        if answer != Answer::Nothing {
+            return Returned::Tokens;
+        }
+        let mut returned = Returned::Units;
+        for place in places {
+            if self.directory.subjects.undone(place) && matches!(place, Place::Run(..)) {
+                returned = Returned::UnitsAndRun;
+            }
+        }
+        returned
+    }
+
+    fn settle(&mut self, held: &Held, used: &Used, returned: Returned, work: &Work) {
         self.reservations.remove(&held.id);
         let mut charges = held.charges.clone();
         for (charge, weight) in charges.iter_mut().zip(&held.cached_weight_millis) {
             let dimension = charge.limit.dimension;
-            let counted = matches!(dimension, Dimension::Requests | Dimension::RunSteps | Dimension::NewRuns);
-            let comes_back = answer == Answer::Nothing && counted;
+            let comes_back = match dimension {
+                Dimension::Requests | Dimension::RunSteps => returned != Returned::Tokens,
+                Dimension::NewRuns => returned == Returned::UnitsAndRun,
+                Dimension::Tokens
+                | Dimension::InputTokens
+                | Dimension::OutputTokens
+                | Dimension::Work
+                | Dimension::ConcurrentRequests
+                | Dimension::RunBudget => false,
+            };
             charge.used = if comes_back { Amount::ZERO } else { used.amount(dimension, *weight, work) };
         }
         let tokens = held.tokens.map_or(Tokens::ZERO, |_| used.input.plus(used.output));
@@ -161,6 +188,17 @@ impl Gate {
         }
         Some(request)
     }
+}
+
+/// What comes back at the end of a request, besides tokens that it did not use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Returned {
+    /// Nothing more.
+    Tokens,
+    /// The request unit and the step.
+    Units,
+    /// And the begun run, which no other request of it needs: else one that leaves at once would begin runs for nothing.
+    UnitsAndRun,
 }
 
 impl Held {

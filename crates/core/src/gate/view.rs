@@ -2,14 +2,14 @@
 
 use alloc::vec::Vec;
 
-use super::{Gate, Stage};
+use super::{Arrival, Gate, Stage};
 use crate::bucket::Shape;
 use crate::directory::Line;
 use crate::ledger::CellId;
 use crate::policy::{BackendId, ClassId, ModelId, PoolId, TenantId};
 use crate::scope::{Limit, Owner};
 use crate::subjects::Place;
-use crate::units::Tokens;
+use crate::units::{Moment, Tokens};
 
 /// A limit and where its level is kept.
 #[derive(Clone, Copy, Debug)]
@@ -67,6 +67,13 @@ impl Gate {
             })
             .map(|line| self.limit_view(line))
             .collect()
+    }
+
+    /// The limits that a request meets at admission.
+    #[must_use]
+    pub fn limits_met(&self, arrival: &Arrival, now: Moment) -> Vec<LimitView> {
+        let places = self.places(arrival, now).unwrap_or_default();
+        self.lines(arrival, &places, false).iter().map(|line| self.limit_view(line)).collect()
     }
 
     /// Every fixed limit.

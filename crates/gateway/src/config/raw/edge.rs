@@ -1,0 +1,54 @@
+//! Bounds on bytes, counts and time.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use crate::config::scalars::{Count, Size, TimeSpan};
+
+/// Bounds on bytes and counts.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Bounds {
+    /// Largest request body, as sent and again after decoding. Default: `16MiB`. Bound: 1KiB to 1GiB.
+    pub max_body: Option<Size>,
+    /// Most bytes of a request's header. Default: `64KiB`. Bound: 8KiB to 1MiB.
+    pub max_header_bytes: Option<Size>,
+    /// Most fields in a request's header. Default: 100. Bound: 10 to 1,000.
+    pub max_headers: Option<Count>,
+    /// Most client connections at the same time. Default: 10,000. Bound: 1 to 1,000,000.
+    pub max_connections: Option<Count>,
+    /// Longest event of a stream that is read for its usage; a longer one passes unread and is estimated. Default: `1MiB`. Bound: 1KiB to 8MiB.
+    pub max_event: Option<Size>,
+    /// Most bytes of a whole answer that are read for its usage; a longer one passes unread and is estimated. Default: `4MiB`. Bound: 1KiB to 64MiB.
+    pub max_answer_capture: Option<Size>,
+    /// Most end users whose balances are kept at the same time; beyond it newcomers of a tenant share one set of limits. Default: 100,000. Bound: 1 to 10,000,000.
+    pub max_end_users: Option<Count>,
+    /// Most models taken from the backends of a pool with `models: "*"`. Default: 1,000. Bound: 1 to 100,000.
+    pub max_models: Option<Count>,
+    /// Most finished requests kept for the admin API. Default: 1,000. Bound: 0 to 100,000.
+    pub max_recent_requests: Option<Count>,
+}
+
+/// Bounds on time.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Timeouts {
+    /// Longest time for a client to send a request's header. Default: `10s`. Bound: 100ms to 1h.
+    pub client_header: Option<TimeSpan>,
+    /// Longest pause while a client sends a request's body. Default: `30s`. Bound: 100ms to 1h.
+    pub client_body: Option<TimeSpan>,
+    /// Longest pause between two requests of a client's connection. Default: `2m`. Bound: 1s to 24h.
+    pub client_idle: Option<TimeSpan>,
+    /// Longest time that a client takes nothing of its answer. Default: `30s`. Bound: 100ms to 1h.
+    pub client_write: Option<TimeSpan>,
+    /// Longest time to connect to a backend. Default: `5s`. Bound: 10ms to 10m.
+    pub connect: Option<TimeSpan>,
+    /// Longest time from dispatch to a backend's first byte; an answer that does not stream has it at its end. Default: `10m`. Bound: 100ms to 24h.
+    pub first_byte: Option<TimeSpan>,
+    /// Longest pause inside a backend's stream. Default: `2m`. Bound: 100ms to 24h.
+    pub stream_idle: Option<TimeSpan>,
+    /// Longest time from dispatch to the end of an answer. Default: `1h`. Bound: 1s to 7d.
+    pub total: Option<TimeSpan>,
+    /// Longest time that a shutdown waits for answers in flight; then they are cut and settled. Default: `60s`. Bound: 0 to 24h.
+    pub shutdown: Option<TimeSpan>,
+}

@@ -1,0 +1,166 @@
+//! Accepting clients: HTTP/1.1 and HTTP/2 on one port, with bounds on connections, headers and slow readers.
+
+use std::future::Future as _;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulShutdown;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, Sleep};
+
+use crate::clock;
+use crate::config::{Bounds, Timeouts};
+use crate::gateway::Gateway;
+use crate::proxy;
+
+/// Serves clients until `stop` says so; then waits for what is in flight, and cuts it when the time for that is over.
+pub async fn serve(gateway: Arc<Gateway>, listener: TcpListener, mut stop: watch::Receiver<bool>) {
+    let live = gateway.live();
+    let (bounds, timeouts) = (live.edge.bounds, live.edge.timeouts);
+    let places = Arc::new(Semaphore::new(bounds.connections_max));
+    let builder = builder(&bounds, &timeouts);
+    let graceful = GracefulShutdown::new();
+    let mut connections = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = accept(&listener, &places) => accepted,
+            _ = stop.wait_for(|stop| *stop) => break,
+            Some(_) = connections.join_next() => continue,
+        };
+        let Some((stream, place)) = accepted else { continue };
+        let gateway = Arc::clone(&gateway);
+        let service = service_fn(move |request| {
+            let answer = proxy::handle(Arc::clone(&gateway), request);
+            async move { Ok::<_, std::convert::Infallible>(answer.await) }
+        });
+        let io = TokioIo::new(SlowWriter::new(stream, timeouts.client_write));
+        let connection = graceful.watch(builder.serve_connection(io, service).into_owned());
+        connections.spawn(async move {
+            let _place = place;
+            // Errors of a connection concern nobody but its client, who has caused or seen them.
+            let _ = connection.await;
+        });
+    }
+    drop(listener);
+    if tokio::time::timeout(timeouts.shutdown, graceful.shutdown()).await.is_err() {
+        tracing::warn!("the time for shutting down is over; cutting what is still in flight");
+        gateway.is_cutting.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+    connections.shutdown().await;
+}
+
+async fn accept(
+    listener: &TcpListener,
+    places: &Arc<Semaphore>,
+) -> Option<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
+    let place = Arc::clone(places).acquire_owned().await.ok()?;
+    match listener.accept().await {
+        Ok((stream, _)) => {
+            let _ = stream.set_nodelay(true);
+            Some((stream, place))
+        }
+        Err(error) => {
+            // Out of file descriptors, most likely: trying again at once would only spin.
+            tracing::warn!(%error, "a connection could not be accepted");
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            None
+        }
+    }
+}
+
+fn builder(bounds: &Bounds, timeouts: &Timeouts) -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(timeouts.client_header)
+        .max_headers(bounds.headers_max)
+        .max_buf_size(bounds.header_bytes_max)
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(H2_STREAMS_MAX)
+        .max_header_list_size(u32::try_from(bounds.header_bytes_max).unwrap_or(u32::MAX))
+        .keep_alive_interval(Some(H2_PING))
+        .keep_alive_timeout(timeouts.client_write);
+    builder
+}
+
+/// A connection that breaks when its peer takes nothing for too long: only so does a client that never reads give its slot back.
+#[derive(Debug)]
+struct SlowWriter {
+    stream: TcpStream,
+    wait_max: Duration,
+    stalled: Option<Pin<Box<Sleep>>>,
+}
+
+impl SlowWriter {
+    const fn new(stream: TcpStream, wait_max: Duration) -> Self {
+        Self { stream, wait_max, stalled: None }
+    }
+
+    fn watch<T>(&mut self, context: &mut Context<'_>, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if result.is_ready() {
+            self.stalled = None;
+            return result;
+        }
+        let until = Instant::from_std(clock::monotonic()) + self.wait_max;
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
+        match stalled.as_mut().poll(context) {
+            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl AsyncRead for SlowWriter {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for SlowWriter {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let result = Pin::new(&mut this.stream).poll_write(context, bytes);
+        this.watch(context, result)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let result = Pin::new(&mut this.stream).poll_write_vectored(context, parts);
+        this.watch(context, result)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(context)
+    }
+}
+
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+const H2_STREAMS_MAX: u32 = 256;
+const H2_PING: Duration = Duration::from_secs(20);

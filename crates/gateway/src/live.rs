@@ -1,0 +1,111 @@
+//! A configuration in use: the policy with stable ids, and what the edge looks up per request.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use fairlane_core::policy::{BackendId, ClassId, ModelId, Policy, PoolId, TenantId};
+
+use crate::config::{Config, Edge, EdgeBackend, EdgePool};
+use crate::counter::Counter;
+
+/// A configuration in use. It is replaced whole by a reload; requests in flight keep the one they began with.
+#[derive(Debug)]
+pub struct Live {
+    /// What the gate decides by.
+    pub policy: Arc<Policy>,
+    /// The rest.
+    pub edge: Edge,
+    models: HashMap<String, ModelId>,
+    pools: HashMap<PoolId, usize>,
+    backends: HashMap<BackendId, (usize, usize)>,
+    counters: Vec<Arc<Counter>>,
+}
+
+impl Live {
+    /// Takes on a resolved configuration after `before`, whose ids it keeps.
+    ///
+    /// # Errors
+    /// A vocabulary cannot be read: the message says which and why.
+    pub fn new(config: Config, before: Option<&Self>) -> Result<Self, String> {
+        let Config { policy: fresh, mut edge, .. } = config;
+        let names: Vec<String> = fresh.models.iter().map(|model| model.name.clone()).collect();
+        let backend_counts: Vec<usize> = fresh.pools.iter().map(|pool| pool.backends.len()).collect();
+        let (policy, moved) = fresh.aligned_to(before.map_or(&Policy::default(), |before| &before.policy));
+        edge.keys.renumber(&moved);
+        let models = (0..).zip(names).map(|(id, name)| (name, moved.model(ModelId(id)))).collect();
+        let pools: HashMap<PoolId, usize> =
+            (0..edge.pools.len()).map(|place| (moved.pool(PoolId(place as u32)), place)).collect();
+        let mut backends = HashMap::new();
+        for (place, count) in backend_counts.into_iter().enumerate() {
+            for index in 0..count {
+                let id =
+                    BackendId { pool: moved.pool(PoolId(place as u32)), index: moved.backends[place][index] };
+                backends.insert(id, (place, index));
+            }
+        }
+        let counters = edge
+            .pools
+            .iter()
+            .map(|pool| match before.and_then(|before| before.counter_like(pool)) {
+                Some(counter) => Ok(counter),
+                None => Counter::new(pool).map(Arc::new),
+            })
+            .collect::<Result<_, _>>()?;
+        Ok(Self { policy: Arc::new(policy), edge, models, pools, backends, counters })
+    }
+
+    /// The model of that name.
+    #[must_use]
+    pub fn model(&self, name: &str) -> Option<ModelId> {
+        self.models.get(name).copied()
+    }
+
+    /// Names of all models, in no order.
+    pub fn model_names(&self) -> impl Iterator<Item = (&str, ModelId)> {
+        self.models.iter().map(|(name, id)| (name.as_str(), *id))
+    }
+
+    /// The class that a request runs in: the asked one, unless the tenant may only use lower ones.
+    #[must_use]
+    pub fn class(&self, tenant: TenantId, asked: Option<&str>) -> ClassId {
+        let own = self.policy.tenants[tenant.0 as usize].class;
+        let asked = asked.and_then(|name| self.policy.classes.iter().position(|class| class.name == name));
+        asked.map_or(own, |place| ClassId(place as u32).max(own))
+    }
+
+    /// The edge's side of a pool; `None` if a reload has taken it out.
+    #[must_use]
+    pub fn pool(&self, id: PoolId) -> Option<&EdgePool> {
+        self.pools.get(&id).map(|place| &self.edge.pools[*place])
+    }
+
+    /// How a pool counts input.
+    #[must_use]
+    pub fn counter(&self, id: PoolId) -> Option<&Arc<Counter>> {
+        self.pools.get(&id).map(|place| &self.counters[*place])
+    }
+
+    /// The edge's side of a backend; `None` if a reload has taken it out.
+    #[must_use]
+    pub fn backend(&self, id: BackendId) -> Option<(&EdgePool, &EdgeBackend)> {
+        let (pool, index) = self.backends.get(&id)?;
+        let pool = &self.edge.pools[*pool];
+        Some((pool, &pool.backends[*index]))
+    }
+
+    /// All backends.
+    pub fn backends(&self) -> impl Iterator<Item = (BackendId, &EdgePool, &EdgeBackend)> {
+        self.backends.iter().map(|(id, (pool, index))| {
+            let pool = &self.edge.pools[*pool];
+            (*id, pool, &pool.backends[*index])
+        })
+    }
+
+    /// The counter of the same pool with the same rules: what it has learned stays.
+    fn counter_like(&self, pool: &EdgePool) -> Option<Arc<Counter>> {
+        let place = self.edge.pools.iter().position(|old| {
+            old.name == pool.name && old.tokenizer == pool.tokenizer && old.images == pool.images
+        })?;
+        Some(Arc::clone(&self.counters[place]))
+    }
+}

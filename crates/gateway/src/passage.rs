@@ -1,0 +1,243 @@
+//! A request on its way: whatever ends it, its account is settled, counted and logged here, exactly once.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use fairlane_core::gate::{Account, Answer, Outcome, Report, Reported, UsageSource};
+use fairlane_core::policy::TenantId;
+use fairlane_core::refusal::Refusal;
+use fairlane_core::units::{Moment, Tokens};
+use fairlane_wire::count::InputEstimate;
+use fairlane_wire::stream::{Outcome as WireOutcome, Summary};
+use fairlane_wire::usage::UsageSource as WireSource;
+
+use crate::clock;
+use crate::driver::Ticket;
+use crate::gateway::Gateway;
+use crate::live::Live;
+use crate::tallies::Tally;
+use crate::usage_log::Record;
+
+/// A request that was handed to the gate. Dropping it ends the request as one whose client left.
+#[derive(Debug)]
+pub struct Passage {
+    gateway: Arc<Gateway>,
+    live: Arc<Live>,
+    /// The gate's ticket.
+    pub ticket: Ticket,
+    record: Record,
+    tenant: TenantId,
+    arrived: Moment,
+    first_token: Option<Moment>,
+    /// What the input was thought to be, to learn from what it was.
+    estimate: InputEstimate,
+    /// A backend may be working on it.
+    sent: bool,
+    finished: bool,
+}
+
+/// How a passage ended, as the edge saw it.
+#[derive(Clone, Copy, Debug)]
+pub struct Ending {
+    /// For the gate.
+    pub report: Report,
+    /// Input tokens written to a cache.
+    pub cache_write: u64,
+}
+
+impl Passage {
+    /// Begins with what is known at arrival.
+    #[must_use]
+    pub fn new(
+        gateway: Arc<Gateway>,
+        live: Arc<Live>,
+        ticket: Ticket,
+        record: Record,
+        (tenant, arrived, estimate): (TenantId, Moment, InputEstimate),
+    ) -> Self {
+        Self {
+            gateway,
+            live,
+            ticket,
+            record,
+            tenant,
+            arrived,
+            first_token: None,
+            estimate,
+            sent: false,
+            finished: false,
+        }
+    }
+
+    /// It goes to a backend now.
+    pub fn sent_to(&mut self, backend: &str) {
+        self.sent = true;
+        self.record.backend = Some(backend.to_owned());
+    }
+
+    /// Its backend did none of its work.
+    pub const fn came_back(&mut self) {
+        self.sent = false;
+    }
+
+    /// The status that the client gets.
+    pub const fn answered(&mut self, status: u16) {
+        self.record.status = status;
+    }
+
+    /// The first token passes.
+    pub fn first_token(&mut self) {
+        self.first_token = Some(self.gateway.driver.clock().now());
+    }
+
+    /// The gateway that it passes.
+    #[must_use]
+    pub const fn gateway(&self) -> &Arc<Gateway> {
+        &self.gateway
+    }
+
+    /// Milliseconds since it arrived.
+    #[must_use]
+    pub fn age_ms(&self) -> u64 {
+        self.gateway.driver.clock().now().since(self.arrived).as_millis_ceil()
+    }
+
+    /// It was refused.
+    pub fn refused(&mut self, refusal: &Refusal, status: u16) {
+        self.record.refusal = Some(match refusal.limit {
+            Some(limit) => format!("{} {}", refusal.reason.name(), limit.name(&self.live.policy)),
+            None => refusal.reason.name().to_owned(),
+        });
+        self.gateway.metrics.refused(&self.live.policy, self.tenant, &self.record.class, refusal);
+        self.answered(status);
+        self.finish(&Ending::nothing(Outcome::Refused));
+    }
+
+    /// It is over. Only the first ending counts.
+    pub fn finish(&mut self, ending: &Ending) {
+        if self.finished {
+            return;
+        }
+        self.finished = true;
+        let account = self.ticket.end(ending.report);
+        let now = self.gateway.driver.clock().now();
+        let mut record = std::mem::take(&mut self.record);
+        record.time_ms = clock::unix_millis();
+        record.outcome = ending.report.outcome.name();
+        record.usage_source = UsageSource::None.name();
+        record.total_ms = now.since(self.arrived).0 / 1_000;
+        record.ttft_ms = self.first_token.map(|first| first.since(self.arrived).0 / 1_000);
+        record.cache_write = ending.cache_write;
+        if let Some(account) = &account {
+            self.take_account(&mut record, account);
+            self.gateway.metrics.finished(&self.live.policy, &record, account);
+            self.observe_pace(&record, now);
+        }
+        self.gateway.tallies.add(
+            &record.tenant,
+            &Tally {
+                requests: 1,
+                refused: u64::from(record.refusal.is_some()),
+                input: record.input,
+                cached: record.cached,
+                output: record.output,
+                work_millis: account.as_ref().map_or(0, |account| account.work_millis),
+            },
+        );
+        self.gateway.metrics.ended(&self.live.policy, self.tenant, &record);
+        self.gateway.usage.add(record);
+    }
+
+    fn take_account(&self, record: &mut Record, account: &Account) {
+        record.outcome = if record.refusal.is_some() { record.outcome } else { account.outcome.name() };
+        record.input = account.used.input.0;
+        record.cached = account.used.cached.0;
+        record.output = account.used.output.0;
+        record.usage_source = account.source.name();
+        record.reserved = account.reserved.0;
+        record.charged = account.charged.0;
+        record.queue_ms = account.queued.0 / 1_000;
+        record.attempts = account.attempts;
+        if matches!(account.source, UsageSource::Reported | UsageSource::Mixed)
+            && let Some(model) = self.live.model(&record.model)
+            && let Some(counter) = self.live.counter(self.live.policy.models[model.0 as usize].pool)
+        {
+            counter.learn(&record.model, self.estimate, record.input);
+        }
+    }
+
+    /// Time per output token: from the first one to the end, over all but the first.
+    fn observe_pace(&self, record: &Record, now: Moment) {
+        if let Some(first) = self.first_token {
+            self.gateway.metrics.first_token(&record.class, &record.model, first.since(self.arrived));
+            if record.output > 1 && record.outcome == Outcome::Completed.name() {
+                let per_token = now.since(first).as_secs_f64() / (record.output - 1) as f64;
+                self.gateway.metrics.output_pace(&record.class, &record.model, per_token);
+            }
+        }
+    }
+}
+
+impl Drop for Passage {
+    fn drop(&mut self) {
+        if self.finished {
+            return;
+        }
+        let cut = self.gateway.is_cutting.load(Ordering::Relaxed);
+        let outcome = if cut { Outcome::Shutdown } else { Outcome::ClientGone };
+        // A backend that has not answered may have worked on it all the time: the gate charges by the time that it ran.
+        let answer = if self.sent { Answer::Content } else { Answer::Nothing };
+        let report = Report { answer, ..Ending::nothing(outcome).report };
+        self.finish(&Ending { report, cache_write: 0 });
+    }
+}
+
+impl Ending {
+    /// Nothing is charged.
+    #[must_use]
+    pub fn nothing(outcome: Outcome) -> Self {
+        Self {
+            report: Report {
+                outcome,
+                answer: Answer::Nothing,
+                reported: Reported::default(),
+                counted_output: Tokens::ZERO,
+            },
+            cache_write: 0,
+        }
+    }
+
+    /// From what was read of a successful answer. `counted_exactly` is the output by the exact tokenizer, where there is one.
+    #[must_use]
+    pub fn read(summary: &Summary, outcome: Outcome, counted_exactly: Option<u64>) -> Self {
+        let usage = &summary.usage;
+        let has_output = matches!(summary.source, WireSource::Reported | WireSource::ReportedPartial);
+        let counted = counted_exactly.unwrap_or_else(|| usage.output.unwrap_or(summary.counted_output));
+        Self {
+            report: Report {
+                outcome,
+                answer: if outcome == Outcome::UpstreamError { Answer::Nothing } else { Answer::Content },
+                reported: Reported {
+                    input: usage.input.map(Tokens),
+                    cached: Tokens(usage.cached.unwrap_or(0)),
+                    output: usage.output.filter(|_| has_output).map(Tokens),
+                    partial: summary.source == WireSource::ReportedPartial,
+                },
+                counted_output: Tokens(counted),
+            },
+            cache_write: usage.cache_write.unwrap_or(0),
+        }
+    }
+}
+
+/// The gate's name for what the bytes told.
+#[must_use]
+pub const fn outcome(wire: WireOutcome) -> Outcome {
+    match wire {
+        WireOutcome::Completed => Outcome::Completed,
+        WireOutcome::Interrupted => Outcome::Interrupted,
+        WireOutcome::UpstreamError => Outcome::UpstreamError,
+        WireOutcome::UpstreamErrorMidStream => Outcome::UpstreamErrorMidStream,
+        WireOutcome::UpstreamEmpty => Outcome::UpstreamEmpty,
+    }
+}

@@ -1,0 +1,205 @@
+//! Running the gateway: listeners, background tasks, reloads and the orderly end.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use fairlane_core::gate::Event;
+use notify::Watcher as _;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+use crate::config::{Config, Source, Surroundings};
+use crate::gateway::Gateway;
+use crate::{admin, clock, health, listen};
+
+/// Where the configuration comes from, so that it can be read again.
+#[derive(Clone, Debug)]
+pub enum Origin {
+    /// A file.
+    File(PathBuf),
+    /// One that does not change.
+    Fixed(Box<Source>),
+}
+
+/// What the command line sets over the configuration.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Overrides {
+    /// Address for clients.
+    pub listen: Option<SocketAddr>,
+    /// Address of the admin API.
+    pub admin: Option<SocketAddr>,
+}
+
+/// A gateway that runs.
+#[derive(Debug)]
+pub struct Running {
+    /// The gateway.
+    pub gateway: Arc<Gateway>,
+    /// Where clients connect.
+    pub address: SocketAddr,
+    /// Where the admin API is.
+    pub admin: Option<SocketAddr>,
+    stop: watch::Sender<bool>,
+    clients: tokio::task::JoinHandle<()>,
+    background: JoinSet<()>,
+    reread: mpsc::Sender<()>,
+}
+
+/// Starts a gateway.
+///
+/// # Errors
+/// The configuration is wrong, or an address cannot be listened on: the message says which and why.
+pub async fn start(origin: Origin, overrides: Overrides) -> Result<Running, String> {
+    let mut discovered = BTreeMap::new();
+    let config = read(&origin, &discovered, overrides)?;
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
+    }
+    let (listen, admin) = (config.edge.listen, config.edge.admin);
+    let gateway = Gateway::new(config)?;
+    if discover(&gateway, &mut discovered).await {
+        gateway.reload(read(&origin, &discovered, overrides)?)?;
+    }
+    let listener = bind(listen).await?;
+    let address = listener.local_addr().map_err(|error| error.to_string())?;
+    let (stop, stopped) = watch::channel(false);
+    let mut background = JoinSet::new();
+    let admin = match admin {
+        Some(wanted) => {
+            let listener = bind(wanted).await?;
+            let address = listener.local_addr().map_err(|error| error.to_string())?;
+            background.spawn(admin::serve(Arc::clone(&gateway), listener, stopped.clone()));
+            Some(address)
+        }
+        None => None,
+    };
+    let driver = Arc::clone(&gateway.driver);
+    background.spawn(async move { driver.tick_on_time().await });
+    background.spawn(health::watch(Arc::clone(&gateway)));
+    let (reread, wanted) = mpsc::channel(1);
+    background.spawn(keep_reading(Arc::clone(&gateway), origin, overrides, (discovered, wanted)));
+    let clients = tokio::spawn(listen::serve(Arc::clone(&gateway), listener, stopped));
+    Ok(Running { gateway, address, admin, stop, clients, background, reread })
+}
+
+impl Running {
+    /// Asks for the configuration to be read again.
+    pub fn reread(&self) {
+        // One wish is waiting already, if the channel is full.
+        let _ = self.reread.try_send(());
+    }
+
+    /// Ends in order: what waits is refused, what runs may finish within the time configured, everything is settled.
+    pub async fn stop(mut self) {
+        self.gateway.is_draining.store(true, Ordering::Relaxed);
+        self.gateway.driver.tell(Event::Drain);
+        let _ = self.stop.send(true);
+        let _ = self.clients.await;
+        self.background.shutdown().await;
+    }
+}
+
+/// Reads and resolves a configuration.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub fn read(
+    origin: &Origin,
+    discovered: &BTreeMap<String, Vec<String>>,
+    overrides: Overrides,
+) -> Result<Config, String> {
+    let source = match origin {
+        Origin::File(path) => Source::read(path).map_err(|error| error.to_string())?,
+        Origin::Fixed(source) => Source::clone(source),
+    };
+    let env = |name: &str| std::env::var(name).ok();
+    let around = Surroundings { env: &env, discovered, unix_secs: clock::unix_secs() };
+    let mut config = source.resolve(&around).map_err(|error| error.to_string())?;
+    config.edge.listen = overrides.listen.unwrap_or(config.edge.listen);
+    config.edge.admin = overrides.admin.or(config.edge.admin);
+    Ok(config)
+}
+
+/// Reads the configuration again when its files change or somebody asks, and the models when backends list others.
+async fn keep_reading(
+    gateway: Arc<Gateway>,
+    origin: Origin,
+    overrides: Overrides,
+    (mut discovered, mut wanted): (BTreeMap<String, Vec<String>>, mpsc::Receiver<()>),
+) {
+    let (changes, mut changed) = mpsc::channel(1);
+    let _watcher = watch_files(&origin, changes);
+    let mut rediscover = tokio::time::interval(REDISCOVER);
+    loop {
+        let is_asked = tokio::select! {
+            Some(()) = wanted.recv() => true,
+            Some(()) = changed.recv() => true,
+            _ = rediscover.tick() => false,
+        };
+        if is_asked {
+            // An editor writes in several steps, a ConfigMap swaps links.
+            tokio::time::sleep(SETTLE).await;
+            while changed.try_recv().is_ok() {}
+        } else if !discover(&gateway, &mut discovered).await {
+            continue;
+        }
+        let result = read(&origin, &discovered, overrides).and_then(|config| gateway.reload(config));
+        match result {
+            Ok(()) => {
+                tracing::info!("configuration read again");
+                gateway.metrics.reloaded("ok");
+            }
+            Err(message) => {
+                tracing::error!("the configuration is wrong, the one before stays in use: {message}");
+                gateway.metrics.reloaded("error");
+            }
+        }
+    }
+}
+
+/// Takes in what backends list; whether that is another set of models than before.
+async fn discover(gateway: &Gateway, discovered: &mut BTreeMap<String, Vec<String>>) -> bool {
+    let mut is_changed = false;
+    for (pool, names) in health::discover(gateway).await {
+        // A pool where nobody answers keeps the models that it had.
+        let Some(names) = names else { continue };
+        if discovered.get(&pool) != Some(&names) {
+            discovered.insert(pool, names);
+            is_changed = true;
+        }
+    }
+    is_changed
+}
+
+/// Watches the folder, not the file: that is what sees a file replaced by another.
+fn watch_files(origin: &Origin, changes: mpsc::Sender<()>) -> Option<notify::RecommendedWatcher> {
+    let Origin::File(path) = origin else { return None };
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let told = move |event: notify::Result<notify::Event>| {
+        if event.is_ok_and(|event| !event.kind.is_access()) {
+            let _ = changes.try_send(());
+        }
+    };
+    let watcher = notify::recommended_watcher(told).and_then(|mut watcher| {
+        watcher.watch(folder, notify::RecursiveMode::NonRecursive)?;
+        Ok(watcher)
+    });
+    watcher
+        .inspect_err(|error| tracing::warn!(%error, "changes of the configuration are not seen; send SIGHUP"))
+        .ok()
+}
+
+async fn bind(address: SocketAddr) -> Result<TcpListener, String> {
+    let listener = TcpListener::bind(address).await;
+    listener.map_err(|error| {
+        format!("cannot listen on {address}: {error}; choose another address or end what uses it")
+    })
+}
+
+const REDISCOVER: Duration = Duration::from_secs(10);
+const SETTLE: Duration = Duration::from_millis(200);

@@ -1,0 +1,7 @@
+//! The lab's tests in one binary: the engine's model, the reference traffic, and the figures both must give together.
+#![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
+
+mod figures;
+mod replica;
+mod traffic;
+mod world;

@@ -1,0 +1,5 @@
+//! The tests of the wire formats against whole bodies and whole streams.
+
+mod counting;
+mod requests;
+mod streams;

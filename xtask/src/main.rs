@@ -1,0 +1,48 @@
+//! Repository tasks: `cargo xtask test` proves the whole repository, `tidy` its structure, `tools` installs what tests need.
+//!
+//! It cannot be part of the product: nothing depends on it, and it starts no service.
+//! Start reading at `test.rs`.
+#![expect(clippy::print_stdout, reason = "a task runner talks to the person who started it")]
+
+mod counts;
+mod metadata;
+mod repository;
+mod step;
+mod test;
+mod tidy;
+mod tools;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+usage: cargo xtask COMMAND
+
+  test [--fast]   format, structure, lints, tests, doc tests, docs, features; --fast leaves out docs and features
+  tidy            structure alone: crate arrows, clock and randomness, licences, package budget, tracked text
+  tools           install what the tests need (Python and Node clients) and say what was installed";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let outcome = match words.as_slice() {
+        ["test"] => test::run(test::Scope::Everything),
+        ["test", "--fast"] => test::run(test::Scope::Fast),
+        ["tidy"] => tidy::run(),
+        ["tools"] => tools::install(),
+        ["help" | "--help" | "-h"] => {
+            println!("{USAGE}");
+            Ok(())
+        }
+        _ => {
+            eprintln!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("\nxtask: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
