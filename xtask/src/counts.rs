@@ -36,8 +36,10 @@ fn nextest_summary(line: &str) -> Option<&str> {
 }
 
 /// `test result: ok. 12 passed; 0 failed; 0 ignored; 0 measured; 3 filtered out; finished in 0.01s`
+///
+/// Only at the line's start: further in it is the output of a failed test, which nextest shows and counts itself.
 fn cargo_summary(line: &str) -> Option<&str> {
-    let rest = line.trim_start().strip_prefix("test result: ")?;
+    let rest = line.strip_prefix("test result: ")?;
     rest.split_once(". ").map(|(_, told)| told)
 }
 
@@ -113,5 +115,12 @@ mod tests {
             counted(&["running 12 tests", "12 passed", "test a ... ok", "Summary of 3 passed"]),
             (0, 0)
         );
+    }
+
+    #[test]
+    fn a_failed_tests_own_output_is_not_counted_again() {
+        let shown = "    test result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 22 filtered out";
+        let summary = "     Summary [ 1.7s] 2 tests run: 1 passed, 1 failed, 0 skipped";
+        assert_eq!(counted(&[shown, summary]), (1, 1));
     }
 }

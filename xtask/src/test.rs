@@ -56,8 +56,7 @@ fn run_steps(scope: Scope, steps: &mut Steps, counts: &mut Counts) -> Result<(),
         return Ok(());
     }
     steps.run("documentation", || {
-        let mut documentation =
-            step::cargo(&["doc", "--workspace", "--no-deps", "--locked", "--document-private-items"]);
+        let mut documentation = step::cargo(&["doc", "--workspace", "--no-deps", "--locked"]);
         step::run(documentation.env("RUSTDOCFLAGS", "-D warnings"))
     })?;
     steps.run("features", || {

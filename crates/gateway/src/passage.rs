@@ -99,7 +99,7 @@ impl Passage {
     /// Milliseconds since it arrived.
     #[must_use]
     pub fn age_ms(&self) -> u64 {
-        self.gateway.driver.clock().now().since(self.arrived).as_millis_ceil()
+        self.gateway.driver.clock().now().since(self.arrived).0 / 1_000
     }
 
     /// It was refused.

@@ -198,6 +198,7 @@ impl Gate {
             charges,
             tokens: None,
         });
+        self.wake_others(backend.pool, id);
         let Some(request) = self.requests.get_mut(&id) else { return };
         request.slots_held = slots;
         request.backend = Some(backend);
@@ -211,6 +212,15 @@ impl Gate {
                 self.pool_mut(backend.pool).ruling = Some(id);
             }
             None => self.start(id, backend, now),
+        }
+    }
+
+    /// The last slot of a limit is taken: in another pool it may hold the first in line, and those behind may go.
+    fn wake_others(&mut self, pool: PoolId, id: RequestId) {
+        let Some(request) = self.requests.get(&id) else { return };
+        if self.pools.len() > 1 && self.full_slot(&request.slots).is_some() {
+            let others = (0..self.pools.len() as u32).map(PoolId).filter(|other| *other != pool);
+            self.awake.extend(others);
         }
     }
 

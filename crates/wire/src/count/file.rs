@@ -23,8 +23,10 @@ pub(super) struct FileEngine {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Blanks {
     Kept,
-    /// Runs of blanks become one, and none is left at either end.
-    Merged,
+    /// Runs of spaces become one, and none is left at either end.
+    SpacesMerged,
+    /// The same, after tabs and new lines became spaces.
+    AllMerged,
 }
 
 /// A vocabulary in the form that the library reads, once canonical.
@@ -73,10 +75,8 @@ impl FileEngine {
         }
         match self.blanks {
             Blanks::Kept => self.encode(text),
-            Blanks::Merged => {
-                let words: Vec<_> = text.split_ascii_whitespace().collect();
-                self.encode(&words.join(" "))
-            }
+            Blanks::SpacesMerged => self.encode(&joined(text.split(' '))),
+            Blanks::AllMerged => self.encode(&joined(text.split_ascii_whitespace())),
         }
     }
 
@@ -127,6 +127,11 @@ fn drop_composition(json: &mut Value) {
     } else if let Some(members) = normalizer.get_mut("normalizers").and_then(Value::as_array_mut) {
         members.retain(|member| !is_composition(member));
     }
+}
+
+fn joined<'a>(words: impl Iterator<Item = &'a str>) -> String {
+    let words: Vec<_> = words.filter(|word| !word.is_empty()).collect();
+    words.join(" ")
 }
 
 fn guarded<T>(load: impl FnOnce() -> Result<T, String>) -> Result<T, String> {

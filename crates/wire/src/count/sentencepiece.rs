@@ -25,7 +25,11 @@ pub(super) fn define(bytes: &[u8]) -> Result<Definition, String> {
             );
         }
     };
-    let blanks = if model.merges_blanks { Blanks::Merged } else { Blanks::Kept };
+    let blanks = match (model.merges_blanks, model.has_table) {
+        (false, _) => Blanks::Kept,
+        (true, false) => Blanks::SpacesMerged,
+        (true, true) => Blanks::AllMerged,
+    };
     Ok(Definition {
         json: json!({
             "version": "1.0",
@@ -97,6 +101,8 @@ struct Model {
     algorithm: u64,
     begins_with_blank: bool,
     merges_blanks: bool,
+    /// Whether characters are normalised by a table; all tables in use make spaces of tabs and lines.
+    has_table: bool,
 }
 
 struct Piece {
@@ -118,8 +124,13 @@ impl Piece {
 
 impl Model {
     fn read(bytes: &[u8]) -> Option<Self> {
-        let mut model =
-            Self { pieces: Vec::new(), algorithm: UNIGRAM, begins_with_blank: true, merges_blanks: true };
+        let mut model = Self {
+            pieces: Vec::new(),
+            algorithm: UNIGRAM,
+            begins_with_blank: true,
+            merges_blanks: true,
+            has_table: false,
+        };
         for field in Fields(bytes) {
             match field? {
                 (1, Field::Bytes(piece)) => model.pieces.push(read_piece(piece)?),
@@ -127,6 +138,7 @@ impl Model {
                 (3, Field::Bytes(normalizer)) => {
                     model.begins_with_blank = number(normalizer, 3)? != Some(0);
                     model.merges_blanks = number(normalizer, 4)? != Some(0);
+                    model.has_table = has_bytes(normalizer, 2)?;
                 }
                 _ => {}
             }
@@ -160,6 +172,17 @@ fn number(bytes: &[u8], tag: u64) -> Option<Option<u64>> {
             && found_tag == tag
         {
             found = Some(value);
+        }
+    }
+    Some(found)
+}
+
+/// Whether field `tag` has any bytes: `None` is a broken message.
+fn has_bytes(bytes: &[u8], tag: u64) -> Option<bool> {
+    let mut found = false;
+    for field in Fields(bytes) {
+        if let (found_tag, Field::Bytes(value)) = field? {
+            found |= found_tag == tag && !value.is_empty();
         }
     }
     Some(found)

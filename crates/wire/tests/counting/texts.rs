@@ -33,7 +33,7 @@ pub(super) fn of_many_kinds() -> Vec<(String, String)> {
             all.push((format!("random {kind}, {length} characters"), text));
         }
     }
-    for unit in [" ", "\n", "\t", "\r\n", "a", "ab", "0", "-", "=", ".", "_", "é", "я", "中", "😀", "\0", "x"]
+    for unit in [" ", "\n", "\t", "\r\n", "a", "0", "-", "=", ".", "_", "é", "я", "中", "😀", "\0", "x"]
     {
         for times in [1, 3, 17, 200, 4_000] {
             all.push((format!("{unit:?} {times} times"), unit.repeat(times)));
@@ -44,6 +44,12 @@ pub(super) fn of_many_kinds() -> Vec<(String, String)> {
         all.push((kind.to_owned(), text));
     }
     all
+}
+
+/// Patterns made to look cheaper than they are.
+pub(super) fn patterns() -> Vec<String> {
+    let units = ["ab", "O ", "u+MA", "x1", "%  ", "Cc", "1 \n", "er", "in", "a.b", "ti ", "V del ", "&"];
+    units.iter().map(|unit| unit.repeat(800)).collect()
 }
 
 /// `text` cut into pieces of about `bytes` bytes at the ends of words.
