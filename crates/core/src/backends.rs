@@ -11,8 +11,10 @@ pub(crate) struct BackendState {
     pub(crate) alive: bool,
     pub(crate) slots: u32,
     pub(crate) in_flight: u32,
-    /// Nothing is sent before this moment: a limit of ours, or a wait that the backend asked for.
-    pub(crate) closed_until: Moment,
+    /// Nothing is sent before this moment: a limit of the backend is used up.
+    pub(crate) limited_until: Moment,
+    /// Nothing is sent before this moment: the backend asked for a pause.
+    paused_until: Moment,
     /// Answers in a row that asked for a pause without saying how long.
     bounces: u32,
     /// Taken out by a reload: what runs may finish, nothing starts.
@@ -32,7 +34,12 @@ pub(crate) enum NoPlace {
 
 impl BackendState {
     fn has_room(&self, now: Moment) -> bool {
-        self.has_slot() && self.closed_until <= now
+        self.has_slot() && self.closed_until() <= now
+    }
+
+    /// When something may be sent again.
+    pub(crate) fn closed_until(&self) -> Moment {
+        self.limited_until.max(self.paused_until)
     }
 
     /// Whether a request could run there, were it not paused.
@@ -49,7 +56,7 @@ impl BackendState {
         let doubled = Micros(BOUNCE_FIRST.0 << self.bounces.min(BOUNCE_DOUBLINGS_MAX));
         self.bounces = self.bounces.saturating_add(1);
         let pause = asked.map_or(doubled, |asked| asked.min(BOUNCE_MAX));
-        self.closed_until = self.closed_until.max(now.after(pause));
+        self.paused_until = self.paused_until.max(now.after(pause));
     }
 
     pub(crate) const fn answered(&mut self) {
@@ -64,12 +71,14 @@ pub(crate) fn reload(states: &mut Vec<BackendState>, pool: &Pool) {
             Some(state) => {
                 state.slots = slots(backend);
                 state.removed = backend.slots == 0;
+                state.limited_until = Moment::default();
             }
             None => states.push(BackendState {
                 alive: true,
                 slots: slots(backend),
                 in_flight: 0,
-                closed_until: Moment(0),
+                limited_until: Moment(0),
+                paused_until: Moment(0),
                 bounces: 0,
                 removed: backend.slots == 0,
             }),

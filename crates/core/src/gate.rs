@@ -55,7 +55,8 @@ struct PoolState {
     queue: Queue,
     backends: Vec<BackendState>,
     drain: Drain,
-    closed_until: Moment,
+    /// Nothing is sent before this moment: a limit of the pool is used up.
+    limited_until: Moment,
     /// A dispatch that the store is thinking about: nothing overtakes it.
     ruling: Option<RequestId>,
 }
@@ -177,7 +178,7 @@ impl Gate {
         (0..)
             .zip(&pool.backends)
             .filter(|(index, backend)| backend.has_slot() && !next.tried.contains(index))
-            .map(|(_, backend)| backend.closed_until.max(pool.closed_until))
+            .map(|(_, backend)| backend.closed_until().max(pool.limited_until))
             .min()
     }
 
@@ -187,6 +188,7 @@ impl Gate {
             self.pools.push(PoolState::default());
         }
         for (state, pool) in self.pools.iter_mut().zip(&policy.pools) {
+            state.limited_until = Moment::default();
             backends::reload(&mut state.backends, pool);
         }
         self.policy = policy;

@@ -1,17 +1,17 @@
 //! The core's laws and cases, in virtual time with the ledger that lives in memory.
 
 // mod cases;
-// mod charging;
+mod charging;
 // mod endings;
 mod histories;
 mod ledger_laws;
 mod policies;
-// mod promises;
+mod promises;
 mod queue;
 mod recorder;
 // mod reload;
 // mod runs;
-// mod scopes;
+mod scopes;
 // mod subjects;
 mod world;
 

@@ -469,9 +469,10 @@ fn a_limit_of_the_pool_is_debited_at_dispatch_and_nobody_overtakes() {
     world.advance(Micros(1));
     assert!(world.is_running(large), "the pool holds 400 after two seconds");
     assert!(world.is_waiting(small));
-    world.complete(first, 500, 0);
-    world.advance(Micros(200_000));
-    assert!(world.is_running(small));
+    world.complete(first, 500, 300);
+    assert!(world.is_waiting(small), "nothing came back");
+    world.complete(large, 200, 180);
+    assert!(world.is_running(small), "what came back is enough at once");
 }
 
 #[test]

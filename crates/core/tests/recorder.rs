@@ -213,6 +213,11 @@ impl Recorder {
         self.open.values().map(|open| open.tokens).sum()
     }
 
+    /// Tokens of an open reservation. Without limits of pools and backends the n-th reservation is the n-th request's.
+    pub(crate) fn tokens_of_admission(&self, number: u64) -> u64 {
+        self.open[&ReservationId(number)].tokens
+    }
+
     pub(crate) fn open(&self) -> usize {
         self.open.len()
     }

@@ -187,6 +187,11 @@ impl World {
         }
     }
 
+    /// Tokens in the open reservations of this request.
+    pub(crate) fn account_reserved(&self, request: RequestId) -> u64 {
+        self.recorder.tokens_of_admission(request.0)
+    }
+
     pub(crate) fn running(&self) -> Vec<RequestId> {
         self.states.keys().copied().filter(|request| self.is_running(*request)).collect()
     }

@@ -6,6 +6,7 @@ pub mod clock;
 pub mod commands;
 pub mod config;
 pub mod counter;
+pub mod demo;
 pub mod driver;
 pub mod engine;
 pub mod gateway;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use fairlane::commands::{check, explain, keys, serve};
-use fairlane::{clock, engine};
+use fairlane::{clock, demo, engine};
 
 #[cfg(feature = "mimalloc")]
 #[global_allocator]
@@ -23,6 +23,8 @@ struct Cli {
 enum Command {
     /// Run the gateway.
     Serve(serve::ServeArgs),
+    /// Show the main job on this machine: gateway, simulated replicas and the reference traffic.
+    Demo(demo::DemoArgs),
     /// Run a simulated inference engine.
     Engine(engine::EngineArgs),
     /// Check a file.
@@ -57,8 +59,10 @@ enum Keys {
 
 fn main() -> ExitCode {
     let command = Cli::parse().command;
+    // The demo draws on the screen that log lines would tear.
+    let usual = if matches!(command, Command::Demo(_)) { "error" } else { "info" };
     let filter = tracing_subscriber::EnvFilter::try_from_env("FAIRLANE_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(usual));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -74,6 +78,7 @@ async fn run(command: Command) -> Result<ExitCode, String> {
     let mut out = std::io::stdout();
     match command {
         Command::Serve(args) => serve::run(args).await?,
+        Command::Demo(args) => demo::run(args).await?,
         Command::Engine(args) => engine::run(args).await.map_err(|error| error.to_string())?,
         Command::Check(Check::Config { file }) => {
             let checked = check::check_config(&file, clock::unix_secs(), &mut out);

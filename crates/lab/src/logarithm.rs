@@ -15,11 +15,7 @@ pub fn natural_logarithm(x: f64) -> f64 {
         return x;
     }
     if x <= 0.0 {
-        return if x == 0.0 {
-            f64::NEG_INFINITY
-        } else {
-            f64::NAN
-        };
+        return if x == 0.0 { f64::NEG_INFINITY } else { f64::NAN };
     }
     let (mantissa, exponent) = split(x);
     let f = mantissa - 1.0;
@@ -31,15 +27,10 @@ pub fn natural_logarithm(x: f64) -> f64 {
 
 /// x = mantissa * 2^exponent, the mantissa between sqrt(1/2) and sqrt(2).
 fn split(x: f64) -> (f64, f64) {
-    let (normal, shift) = if x < f64::MIN_POSITIVE {
-        (x * TWO_POW_54, -54)
-    } else {
-        (x, 0)
-    };
+    let (normal, shift) = if x < f64::MIN_POSITIVE { (x * TWO_POW_54, -54) } else { (x, 0) };
     let bits = normal.to_bits();
     let exponent = (bits >> MANTISSA_BITS) as i64 - EXPONENT_BIAS + shift;
-    let mantissa =
-        f64::from_bits((bits & MANTISSA_MASK) | ((EXPONENT_BIAS as u64) << MANTISSA_BITS));
+    let mantissa = f64::from_bits((bits & MANTISSA_MASK) | ((EXPONENT_BIAS as u64) << MANTISSA_BITS));
     if mantissa > core::f64::consts::SQRT_2 {
         (mantissa / 2.0, (exponent + 1) as f64)
     } else {
@@ -50,9 +41,7 @@ fn split(x: f64) -> (f64, f64) {
 /// 2 (z/3 + z^2/5 + z^3/7 + ...) for z = s^2 of at most 0.0295: the twelfth term is below 2^-60.
 fn tail(z: f64) -> f64 {
     let mut sum = 0.0;
-    for divisor in [
-        25.0, 23.0, 21.0, 19.0, 17.0, 15.0, 13.0, 11.0, 9.0, 7.0, 5.0, 3.0,
-    ] {
+    for divisor in [25.0, 23.0, 21.0, 19.0, 17.0, 15.0, 13.0, 11.0, 9.0, 7.0, 5.0, 3.0] {
         sum = z * (1.0 / divisor + sum);
     }
     2.0 * sum
@@ -106,10 +95,7 @@ mod tests {
                 f64::from_bits(((exponent + 1_023) as u64) << 52)
             };
             let expected = f64::from(exponent) * core::f64::consts::LN_2;
-            assert!(
-                (natural_logarithm(power) / expected - 1.0).abs() < 1e-15,
-                "2^{exponent}"
-            );
+            assert!((natural_logarithm(power) / expected - 1.0).abs() < 1e-15, "2^{exponent}");
         }
     }
 
@@ -123,11 +109,7 @@ mod tests {
         }
     }
 
-    #[expect(
-        clippy::approx_constant,
-        clippy::excessive_precision,
-        reason = "the digits are the test"
-    )]
+    #[expect(clippy::approx_constant, clippy::excessive_precision, reason = "the digits are the test")]
     const KNOWN: [(f64, f64); 10] = [
         (0.5, -0.6931471805599453094172321),
         (2.0, 0.6931471805599453094172321),

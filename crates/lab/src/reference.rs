@@ -50,10 +50,7 @@ pub struct Switches {
 /// The tenants in the order of their indices: chat-a to chat-d, batch, agent (absent when switched off).
 #[must_use]
 pub fn tenants(switches: Switches) -> Vec<Tenant> {
-    let mut tenants: Vec<Tenant> = CHAT_NAMES
-        .iter()
-        .map(|name| chat(name, switches.burst))
-        .collect();
+    let mut tenants: Vec<Tenant> = CHAT_NAMES.iter().map(|name| chat(name, switches.burst)).collect();
     tenants.push(batch(switches.batch));
     if switches.agent {
         tenants.push(agent());
@@ -68,26 +65,15 @@ pub fn traffic(switches: Switches, seed: u64) -> Traffic {
 }
 
 fn chat(name: &'static str, burst: bool) -> Tenant {
-    let changes = vec![
-        (BURST_START, CHAT_RATE * BURST_FACTOR),
-        (BURST_END, CHAT_RATE),
-    ];
+    let changes = vec![(BURST_START, CHAT_RATE * BURST_FACTOR), (BURST_END, CHAT_RATE)];
     Tenant {
         name,
         class: Class::Interactive,
         rate: CHAT_RATE,
         rate_changes: if burst { changes } else { Vec::new() },
         pattern: Pattern::Poisson,
-        prompt: Size::Spread {
-            mean: 900.0,
-            low: 0.8,
-            high: 1.2,
-        },
-        output: Size::Spread {
-            mean: 250.0,
-            low: 0.6,
-            high: 1.4,
-        },
+        prompt: Size::Spread { mean: 900.0, low: 0.8, high: 1.2 },
+        output: Size::Spread { mean: 250.0, low: 0.6, high: 1.4 },
         max_tokens: MAX_TOKENS,
     }
 }
@@ -103,16 +89,8 @@ fn batch(batch: Batch) -> Tenant {
         rate,
         rate_changes: Vec::new(),
         pattern: Pattern::Even { block },
-        prompt: Size::Spread {
-            mean: 4_000.0,
-            low: 0.9,
-            high: 1.1,
-        },
-        output: Size::Spread {
-            mean: 600.0,
-            low: 0.8,
-            high: 1.2,
-        },
+        prompt: Size::Spread { mean: 4_000.0, low: 0.9, high: 1.1 },
+        output: Size::Spread { mean: 600.0, low: 0.8, high: 1.2 },
         max_tokens: MAX_TOKENS,
     }
 }
@@ -125,16 +103,8 @@ fn agent() -> Tenant {
         rate: AGENT_RATE,
         rate_changes: Vec::new(),
         pattern: Pattern::Even { block: 1 },
-        prompt: Size::Growing {
-            from: 6_000.0,
-            by: 18_000.0,
-            over: LENGTH,
-        },
-        output: Size::Spread {
-            mean: 1_000.0,
-            low: 0.98,
-            high: 1.02,
-        },
+        prompt: Size::Growing { from: 6_000.0, by: 18_000.0, over: LENGTH },
+        output: Size::Spread { mean: 1_000.0, low: 0.98, high: 1.02 },
         max_tokens: MAX_TOKENS,
     }
 }

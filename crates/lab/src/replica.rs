@@ -149,13 +149,9 @@ impl Replica {
     pub fn submit(&mut self, id: SequenceId, job: Job) -> Result<(), NeverFits> {
         let needed = job.peak();
         if needed > self.shape.kv {
-            return Err(NeverFits {
-                needed,
-                kv: self.shape.kv,
-            });
+            return Err(NeverFits { needed, kv: self.shape.kv });
         }
-        self.waiting
-            .insert((job.priority, self.arrivals), (id, job));
+        self.waiting.insert((job.priority, self.arrivals), (id, job));
         self.arrivals += 1;
         self.counters.waiting = self.waiting.len();
         Ok(())
@@ -226,9 +222,7 @@ impl Replica {
 
     /// Takes a sequence out at once, waiting or running; none if it is not here. The running step keeps its end.
     pub fn cancel(&mut self, id: SequenceId) -> Option<Cancelled> {
-        let left = self
-            .cancel_waiting(id)
-            .or_else(|| self.cancel_running(id))?;
+        let left = self.cancel_waiting(id).or_else(|| self.cancel_running(id))?;
         self.counters.cancelled += 1;
         Some(left)
     }
@@ -260,30 +254,17 @@ impl Replica {
             self.counters.kv_reserved = self.counters.kv_reserved.plus(job.peak());
             self.counters.kv_held.0 += prefilled;
             self.counters.prompt_tokens.0 += prefilled;
-            self.running.push(Sequence {
-                id,
-                job,
-                prefilled,
-                produced: 0,
-                share: Share::Nothing,
-            });
+            self.running.push(Sequence { id, job, prefilled, produced: 0, share: Share::Nothing });
         }
         self.counters.running = self.running.len();
         self.counters.waiting = self.waiting.len();
     }
 
     fn cancel_waiting(&mut self, id: SequenceId) -> Option<Cancelled> {
-        let place = self
-            .waiting
-            .iter()
-            .find(|(_, (waiting, _))| *waiting == id)
-            .map(|(place, _)| *place)?;
+        let place = self.waiting.iter().find(|(_, (waiting, _))| *waiting == id).map(|(place, _)| *place)?;
         self.waiting.remove(&place);
         self.counters.waiting = self.waiting.len();
-        Some(Cancelled {
-            prefilled: Tokens(0),
-            produced: Tokens(0),
-        })
+        Some(Cancelled { prefilled: Tokens(0), produced: Tokens(0) })
     }
 
     fn cancel_running(&mut self, id: SequenceId) -> Option<Cancelled> {
@@ -291,10 +272,7 @@ impl Replica {
         let sequence = self.running.remove(place);
         self.counters.free(&sequence);
         self.counters.running = self.running.len();
-        Some(Cancelled {
-            prefilled: Tokens(sequence.prefilled),
-            produced: Tokens(sequence.produced),
-        })
+        Some(Cancelled { prefilled: Tokens(sequence.prefilled), produced: Tokens(sequence.produced) })
     }
 }
 
@@ -355,9 +333,7 @@ impl Sequence {
 
 impl Counters {
     fn free(&mut self, sequence: &Sequence) {
-        self.kv_held = self
-            .kv_held
-            .minus(Tokens(sequence.prefilled + sequence.produced));
+        self.kv_held = self.kv_held.minus(Tokens(sequence.prefilled + sequence.produced));
         self.kv_reserved = self.kv_reserved.minus(sequence.job.peak());
     }
 }

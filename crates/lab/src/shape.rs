@@ -35,9 +35,7 @@ impl Shape {
     #[must_use]
     pub const fn step(&self, decoding: u64, prompt: u64) -> Micros {
         Micros(
-            self.step_fixed.0
-                + self.step_per_decoding.0 * decoding
-                + self.step_per_prompt_token.0 * prompt,
+            self.step_fixed.0 + self.step_per_decoding.0 * decoding + self.step_per_prompt_token.0 * prompt,
         )
     }
 
@@ -46,9 +44,7 @@ impl Shape {
     #[must_use]
     pub const fn work(&self, input: Tokens, output: Tokens) -> Micros {
         let shared = self.step_fixed.0 * output.0 / self.slots as u64;
-        Micros(
-            self.step_per_prompt_token.0 * input.0 + self.step_per_decoding.0 * output.0 + shared,
-        )
+        Micros(self.step_per_prompt_token.0 * input.0 + self.step_per_decoding.0 * output.0 + shared)
     }
 }
 
@@ -61,17 +57,11 @@ mod tests {
         let input = Shape::REFERENCE.work(Tokens(100_000), Tokens(0));
         let output = Shape::REFERENCE.work(Tokens(0), Tokens(100_000));
         assert_eq!(output.0 * 100 / input.0, 456);
-        assert_eq!(
-            Shape::REFERENCE.work(Tokens(900), Tokens(250)),
-            Micros(110_266)
-        );
+        assert_eq!(Shape::REFERENCE.work(Tokens(900), Tokens(250)), Micros(110_266));
     }
 
     #[test]
     fn a_step_adds_its_three_prices() {
-        assert_eq!(
-            Shape::REFERENCE.step(10, 1_000),
-            Micros(8_000 + 800 + 54_000)
-        );
+        assert_eq!(Shape::REFERENCE.step(10, 1_000), Micros(8_000 + 800 + 54_000));
     }
 }

@@ -19,8 +19,7 @@ impl Stream {
     /// The stream with this index of this seed; its first output is already dropped, because close seeds give close first states.
     #[must_use]
     pub fn seeded(seed: u64, index: u64) -> Self {
-        let state =
-            seed.wrapping_mul(INCREMENT) ^ index.wrapping_add(1).wrapping_mul(STREAM_SPREAD);
+        let state = seed.wrapping_mul(INCREMENT) ^ index.wrapping_add(1).wrapping_mul(STREAM_SPREAD);
         let mut stream = Self { state };
         stream.integer();
         stream
@@ -70,12 +69,8 @@ mod tests {
 
     #[test]
     fn streams_of_one_seed_differ_and_repeat() {
-        let first: Vec<u64> = (0..64)
-            .map(|index| Stream::seeded(7, index).integer())
-            .collect();
-        let again: Vec<u64> = (0..64)
-            .map(|index| Stream::seeded(7, index).integer())
-            .collect();
+        let first: Vec<u64> = (0..64).map(|index| Stream::seeded(7, index).integer()).collect();
+        let again: Vec<u64> = (0..64).map(|index| Stream::seeded(7, index).integer()).collect();
         let mut distinct = first.clone();
         distinct.sort_unstable();
         distinct.dedup();

@@ -156,11 +156,7 @@ impl Source {
             Pattern::Poisson => marks.exponential(),
             Pattern::Even { block } => marks.unit() * f64::from(block),
         };
-        let start = Piece {
-            from_seconds: 0.0,
-            integral_at_start: 0.0,
-            rate: tenant.rate,
-        };
+        let start = Piece { from_seconds: 0.0, integral_at_start: 0.0, rate: tenant.rate };
         let changes = tenant.rate_changes.clone();
         let mut source = Self {
             left_at_mark: tenant.pattern.block(),
@@ -187,31 +183,18 @@ impl Source {
     /// would have brought by `at` stays where it is.
     pub fn change_rate(&mut self, at: Moment, rate: f64) {
         let from_seconds = seconds(at);
-        let kept = self
-            .pieces
-            .partition_point(|piece| piece.from_seconds < from_seconds)
-            .max(1);
+        let kept = self.pieces.partition_point(|piece| piece.from_seconds < from_seconds).max(1);
         self.pieces.truncate(kept);
         let integral_at_start = self.pieces[kept - 1].integral_at(from_seconds);
-        self.pieces.push(Piece {
-            from_seconds,
-            integral_at_start,
-            rate,
-        });
+        self.pieces.push(Piece { from_seconds, integral_at_start, rate });
     }
 
     /// When the next request arrives; none if the rate stays zero.
     #[must_use]
     pub fn next_at(&self) -> Option<Moment> {
-        let ends = self.pieces[1..]
-            .iter()
-            .map(|piece| piece.from_seconds)
-            .chain([f64::INFINITY]);
-        let mut reached = self
-            .pieces
-            .iter()
-            .zip(ends)
-            .filter_map(|(piece, end)| piece.reaches(self.mark, end));
+        let ends = self.pieces[1..].iter().map(|piece| piece.from_seconds).chain([f64::INFINITY]);
+        let mut reached =
+            self.pieces.iter().zip(ends).filter_map(|(piece, end)| piece.reaches(self.mark, end));
         reached.next().map(moment)
     }
 
@@ -241,10 +224,7 @@ impl Source {
 
     /// Rates that are over can place no arrival any more: a source whose rate is switched for days stays small.
     fn forget_pieces_before(&mut self, at_seconds: f64) {
-        let over = self
-            .pieces
-            .partition_point(|piece| piece.from_seconds <= at_seconds)
-            .saturating_sub(1);
+        let over = self.pieces.partition_point(|piece| piece.from_seconds <= at_seconds).saturating_sub(1);
         self.pieces.drain(..over);
     }
 }
@@ -263,11 +243,7 @@ impl Traffic {
             .enumerate()
             .filter_map(|(index, source)| Some(Reverse((source.next_at()?, index))));
         let next = next.collect();
-        Self {
-            sources,
-            next,
-            until,
-        }
+        Self { sources, next, until }
     }
 }
 
@@ -318,9 +294,7 @@ impl Size {
         let unit = sizes.unit();
         let tokens = match self {
             Self::Spread { mean, low, high } => mean * (low + (high - low) * unit),
-            Self::Growing { from, by, over } => {
-                from + by * (seconds(at) * MICROS_PER_SECOND / over.0 as f64)
-            }
+            Self::Growing { from, by, over } => from + by * (seconds(at) * MICROS_PER_SECOND / over.0 as f64),
         };
         Tokens(tokens.round().max(1.0) as u64)
     }

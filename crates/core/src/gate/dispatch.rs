@@ -22,7 +22,7 @@ impl Gate {
                 continue;
             }
             let state = &self.pools[pool.0 as usize];
-            if state.closed_until > now || state.ruling.is_some() {
+            if state.limited_until > now || state.ruling.is_some() {
                 return;
             }
             match backends::place(&state.backends, &request.tried, now) {
@@ -245,10 +245,10 @@ impl Gate {
     ) {
         let pool = self.pool_mut(backend.pool);
         match (wait, charge.limit.owner) {
-            (Some(wait), Owner::Pool(_)) => pool.closed_until = now.after(wait),
+            (Some(wait), Owner::Pool(_)) => pool.limited_until = now.after(wait),
             (Some(wait), _) => {
                 if let Some(state) = pool.backends.get_mut(backend.index as usize) {
-                    state.closed_until = state.closed_until.max(now.after(wait));
+                    state.limited_until = now.after(wait);
                 }
             }
             // This backend can never hold the cost; another one can, or the request would not have come so far.

@@ -5,7 +5,7 @@ use super::{
 };
 use crate::charge::{ONE_MILLIS, Used};
 use crate::ledger::{Closing, Settlement};
-use crate::policy::{Dimension, Work};
+use crate::policy::{BackendId, Dimension, Work};
 use crate::subjects::Place;
 use crate::units::{Amount, Micros, Moment, Tokens};
 
@@ -86,9 +86,22 @@ impl Gate {
         let Some(held) = request.dispatch.take() else {
             return;
         };
+        let backend = request.backend;
         let work = self.policy.pools[request.pool.0 as usize].work;
         let returned = if answer == Answer::Nothing { Returned::Units } else { Returned::Tokens };
         self.settle(&held, used, returned, &work);
+        self.reopen(backend);
+    }
+
+    /// What a dispatch gave back may be enough for the next one: the store is asked again before the wait that it told.
+    fn reopen(&mut self, backend: Option<BackendId>) {
+        let Some(BackendId { pool, index }) = backend else { return };
+        let state = self.pool_mut(pool);
+        state.limited_until = Moment::default();
+        if let Some(backend) = state.backends.get_mut(index as usize) {
+            backend.limited_until = Moment::default();
+        }
+        self.wake(pool);
     }
 
     /// What the end of an admitted request gives back besides tokens that it did not use.

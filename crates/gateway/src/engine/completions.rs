@@ -32,33 +32,32 @@ pub(super) fn draft<'a>(fields: Fields<'a>, engine: &Engine) -> Result<Draft<'a>
 
 /// A text, token ids, or an array of either.
 pub(super) fn prompts(value: &Value, name: &str, engine: &Engine) -> Result<Vec<Prompt>, Problem> {
-    let wrong = || {
-        Problem::bad_request(format!("{name}: must be a string, an array of integers, or an array of either"))
-    };
-    let one = |value: &Value| match value {
-        Value::String(text) => Some(Prompt::of_texts(&[text], engine)),
-        Value::Array(ids) if ids.iter().all(Value::is_u64) => Some(Prompt::of_tokens(ids, engine)),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => None,
-    };
-    match value {
-        Value::Array(items) if items.is_empty() || items.len() > PROMPTS_MAX => {
-            let message = format!("{name}: must have from 1 to {PROMPTS_MAX} entries");
-            // A long array of integers is one prompt.
-            if items.is_empty() {
-                Err(Problem::bad_request(message))
-            } else {
-                one(value).map(|prompt| vec![prompt]).ok_or_else(|| Problem::bad_request(message))
+    let prompts: Option<Vec<Prompt>> = match value {
+        Value::Array(items) if !items.is_empty() && !items.iter().all(Value::is_u64) => {
+            if items.len() > PROMPTS_MAX {
+                return Err(Problem::bad_request(format!("{name}: must have at most {PROMPTS_MAX} entries")));
             }
-        }
-        Value::Array(items) if !items.iter().all(Value::is_u64) => {
-            items.iter().map(|item| one(item).ok_or_else(wrong)).collect()
+            items.iter().map(|item| prompt(item, engine)).collect()
         }
         Value::Null
         | Value::Bool(_)
         | Value::Number(_)
         | Value::String(_)
         | Value::Array(_)
-        | Value::Object(_) => Ok(vec![one(value).ok_or_else(wrong)?]),
+        | Value::Object(_) => prompt(value, engine).map(|prompt| vec![prompt]),
+    };
+    let wanted = "must be a string, an array of integers, or an array of either, and not empty";
+    prompts.ok_or_else(|| Problem::bad_request(format!("{name}: {wanted}")))
+}
+
+/// One text, or the token ids of one.
+fn prompt(value: &Value, engine: &Engine) -> Option<Prompt> {
+    match value {
+        Value::String(text) => Some(Prompt::of_texts(&[text], engine)),
+        Value::Array(ids) if !ids.is_empty() && ids.iter().all(Value::is_u64) => {
+            Some(Prompt::of_tokens(ids, engine))
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => None,
     }
 }
 

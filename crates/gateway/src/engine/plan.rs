@@ -131,7 +131,7 @@ impl Plan {
             None => fields.integer("priority")?.unwrap_or(0),
         };
         let prompts: Vec<Prompt> = draft.prompts.iter().map(|prompt| overrides.apply(*prompt)).collect();
-        let count = prompts.len() as u64 * draft.made;
+        let count = draft.made.saturating_mul(prompts.len() as u64);
         if draft.shown == 0 || draft.made < draft.shown || count > SEQUENCES_MAX {
             let message = format!("choices: from 1 to {SEQUENCES_MAX} in all, and best_of at least n");
             return Err(Problem::bad_request(message));
@@ -180,19 +180,7 @@ impl Plan {
 
     /// The usage at the end; the fault may hide or raise it.
     pub(super) fn final_usage(&self) -> Option<Usage> {
-        let over = match self.fault {
-            Fault::UsageOver(tokens) => u64::from(tokens),
-            Fault::None
-            | Fault::Status { .. }
-            | Fault::Html503
-            | Fault::Refuse
-            | Fault::Empty
-            | Fault::SlowStart(_)
-            | Fault::Stall(_)
-            | Fault::Cut(_)
-            | Fault::ErrorEvent(_)
-            | Fault::NoUsage => 0,
-        };
+        let over = if let Fault::UsageOver(tokens) = self.fault { u64::from(tokens) } else { 0 };
         self.running_usage(self.output() + over)
     }
 

@@ -204,10 +204,10 @@ async fn whole_answer(mut generation: Generation, format: Option<embeddings::For
     }
     generation.finished().await;
     let body = told_whole(&mut generation, format);
-    match generation.plan.fault {
-        Fault::Cut(_) => cut_answer(generation, body),
-        _ => plain(StatusCode::OK, "application/json", body),
+    if let Fault::Cut(_) = generation.plan.fault {
+        return cut_answer(generation, body);
     }
+    plain(StatusCode::OK, "application/json", body)
 }
 
 fn told_whole(generation: &mut Generation, format: Option<embeddings::Format>) -> String {

@@ -56,11 +56,7 @@ impl World {
             if now.0 >= reference::LENGTH.0 {
                 work_at_end.get_or_insert_with(|| self.work_done());
             }
-            if self
-                .arrivals
-                .last()
-                .is_some_and(|arrival| arrival.at == now)
-            {
+            if self.arrivals.last().is_some_and(|arrival| arrival.at == now) {
                 self.queue.extend(self.arrivals.pop());
             } else {
                 self.end_one_step(now);
@@ -76,20 +72,12 @@ impl World {
     }
 
     fn next_event(&self) -> Option<Moment> {
-        let steps = self
-            .backends
-            .iter()
-            .filter_map(|backend| backend.replica.deadline());
-        steps
-            .chain(self.arrivals.last().map(|arrival| arrival.at))
-            .min()
+        let steps = self.backends.iter().filter_map(|backend| backend.replica.deadline());
+        steps.chain(self.arrivals.last().map(|arrival| arrival.at)).min()
     }
 
     fn end_one_step(&mut self, now: Moment) {
-        let due = self
-            .backends
-            .iter_mut()
-            .find(|backend| backend.replica.deadline() == Some(now));
+        let due = self.backends.iter_mut().find(|backend| backend.replica.deadline() == Some(now));
         let backend = due.unwrap();
         for emission in backend.replica.end_step() {
             let arrival = backend.placed[&emission.id];
@@ -108,21 +96,12 @@ impl World {
             return false;
         };
         let needed = reservation(&head);
-        let open = self
-            .backends
-            .iter_mut()
-            .filter(|backend| backend.has_room(needed));
-        let Some(backend) = open.min_by_key(|backend| (backend.placed.len(), backend.reserved_kv))
-        else {
+        let open = self.backends.iter_mut().filter(|backend| backend.has_room(needed));
+        let Some(backend) = open.min_by_key(|backend| (backend.placed.len(), backend.reserved_kv)) else {
             return false;
         };
         let id = SequenceId(self.dispatched);
-        let job = Job {
-            prompt: head.prompt,
-            cached: Tokens(0),
-            output: head.output,
-            priority: 0,
-        };
+        let job = Job { prompt: head.prompt, cached: Tokens(0), output: head.output, priority: 0 };
         backend.reserved_kv = backend.reserved_kv.plus(needed);
         backend.placed.insert(id, head);
         backend.replica.submit(id, job).unwrap();
@@ -138,9 +117,7 @@ impl World {
     fn work_done(&self) -> Micros {
         let works = self.backends.iter().map(|backend| {
             let counters = backend.replica.counters();
-            Shape::REFERENCE
-                .work(counters.prompt_tokens, counters.output_tokens)
-                .0
+            Shape::REFERENCE.work(counters.prompt_tokens, counters.output_tokens).0
         });
         Micros(works.sum())
     }
@@ -148,16 +125,11 @@ impl World {
 
 impl Backend {
     fn idle() -> Self {
-        Self {
-            replica: Replica::of(Shape::REFERENCE),
-            reserved_kv: Tokens(0),
-            placed: BTreeMap::new(),
-        }
+        Self { replica: Replica::of(Shape::REFERENCE), reserved_kv: Tokens(0), placed: BTreeMap::new() }
     }
 
     fn has_room(&self, needed: Tokens) -> bool {
-        self.placed.len() < Shape::REFERENCE.slots
-            && self.reserved_kv.plus(needed) <= Shape::REFERENCE.kv
+        self.placed.len() < Shape::REFERENCE.slots && self.reserved_kv.plus(needed) <= Shape::REFERENCE.kv
     }
 }
 
@@ -168,9 +140,7 @@ fn reservation(arrival: &Arrival) -> Tokens {
 impl Figures {
     /// The share of interactive requests that started within 2 s.
     pub(crate) fn started_in_2_s(&self) -> f64 {
-        let started = self
-            .waits
-            .partition_point(|wait| *wait <= Micros::from_secs(2));
+        let started = self.waits.partition_point(|wait| *wait <= Micros::from_secs(2));
         started as f64 / self.interactive as f64
     }
 

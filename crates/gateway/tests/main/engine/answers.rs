@@ -247,6 +247,13 @@ async fn bad_bodies_are_400_with_an_integer_code_and_the_fields_name() {
         ("/v1/chat/completions", json!({"messages": [], "max_tokens": 131_073}), "maximum context length"),
         ("/v1/completions", json!({"prompt": {"a": 1}}), "prompt"),
         ("/v1/completions", json!({"prompt": []}), "prompt"),
+        ("/v1/completions", json!({"prompt": ["a", "b"], "n": u64::MAX}), "choices"),
+        ("/v1/completions", json!({"prompt": "a", "n": 2, "best_of": 1}), "best_of"),
+        (
+            "/v1/chat/completions",
+            json!({"messages": [], "sim": {"prompt_tokens": u64::MAX}}),
+            "context length",
+        ),
         ("/v1/embeddings", json!({"input": "a", "dimensions": 0}), "dimensions"),
         ("/v1/responses", json!({"stream": true}), "input"),
     ] {
