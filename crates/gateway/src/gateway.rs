@@ -47,13 +47,13 @@ impl Gateway {
     /// A gateway for a resolved configuration.
     ///
     /// # Errors
-    /// A vocabulary cannot be read.
+    /// A vocabulary or a `ca_file` cannot be read.
     pub fn new(config: Config) -> Result<Arc<Self>, String> {
         let live = Live::new(config, None)?;
         let driver = Arc::new(Driver::new(Arc::clone(&live.policy)));
         Ok(Arc::new(Self {
             driver,
-            upstream: Upstream::new(&live.edge.timeouts),
+            upstream: Upstream::new(&live.edge)?,
             metrics: Metrics::default(),
             usage: UsageLog::new(live.edge.bounds.recent_requests_max),
             tallies: Tallies::default(),
@@ -77,11 +77,13 @@ impl Gateway {
     /// Takes on another configuration; balances, queues and what is in flight stay.
     ///
     /// # Errors
-    /// A vocabulary cannot be read; then nothing has changed.
+    /// A vocabulary or a `ca_file` cannot be read; then nothing has changed.
     pub fn reload(&self, config: Config) -> Result<(), String> {
         let _one_at_a_time = self.reloading.lock().unwrap_or_else(PoisonError::into_inner);
         let live = Live::new(config, Some(&self.live()))?;
+        let clients = self.upstream.prepare(&live.edge)?;
         let policy = Arc::clone(&live.policy);
+        self.upstream.take_on(clients);
         // First the gate: a request that finds the fresh lookups must not meet a gate that does not know their ids.
         self.driver.tell(Event::Reload(policy));
         self.live.store(Arc::new(live));

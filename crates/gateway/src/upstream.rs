@@ -1,9 +1,10 @@
-//! The way to backends: one client with kept-alive connections, and what their answers mean before the first byte has passed.
+//! The way to backends: clients with kept-alive connections, and what their answers mean before the first byte has passed.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use bytes::{Bytes, BytesMut};
 use fairlane_core::units::Micros;
 use fairlane_wire::answer::Problem;
@@ -13,19 +14,18 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, head
 use http_body::Frame;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::config::{CredentialHeader, EdgeBackend, Timeouts};
+use crate::config::{CredentialHeader, Edge, EdgeBackend, Timeouts};
 use crate::reader::{Reader, Shape};
 
-/// The client for all backends.
-#[derive(Clone)]
+mod clients;
+
+use clients::Clients;
+
+/// The clients for all backends.
 pub struct Upstream {
-    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    clients: ArcSwap<Clients>,
 }
 
 /// A request for a backend.
@@ -88,29 +88,25 @@ pub enum LastAnswer {
 }
 
 impl Upstream {
-    /// A client with these bounds.
+    /// Clients for the backends of this configuration.
     ///
-    /// # Panics
-    /// Never: the TLS versions that are asked for are compiled in.
-    #[must_use]
-    pub fn new(timeouts: &Timeouts) -> Self {
-        let mut http = HttpConnector::new();
-        http.set_nodelay(true);
-        http.enforce_http(false);
-        http.set_connect_timeout(Some(timeouts.connect));
-        let provider = rustls::crypto::ring::default_provider();
-        let https = HttpsConnectorBuilder::new()
-            .with_provider_and_webpki_roots(provider)
-            .expect("the provider has the default TLS versions")
-            .https_or_http()
-            .enable_http1()
-            .enable_http2()
-            .wrap_connector(http);
-        let client = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE_CONNECTION)
-            .build(https);
-        Self { client }
+    /// # Errors
+    /// A `ca_file` cannot be read.
+    pub fn new(edge: &Edge) -> Result<Self, String> {
+        Ok(Self { clients: ArcSwap::from_pointee(Clients::new(edge, None)?) })
+    }
+
+    /// What another configuration needs; clients that stay the same keep their connections.
+    ///
+    /// # Errors
+    /// A `ca_file` cannot be read.
+    pub fn prepare(&self, edge: &Edge) -> Result<Clients, String> {
+        Clients::new(edge, Some(&self.clients.load()))
+    }
+
+    /// Takes on what was prepared.
+    pub fn take_on(&self, clients: Clients) {
+        self.clients.store(clients.into());
     }
 
     /// Sends a request and waits until it is known what its answer means: for a stream, until its first event.
@@ -127,7 +123,11 @@ impl Upstream {
             Ok(request) => request,
             Err(message) => return Sent::Failed(bad_gateway(message), Fault::Answer),
         };
-        let response = match timeout_at(first_byte_by, self.client.request(request)).await {
+        let client = match self.clients.load().of(backend) {
+            Ok(client) => client,
+            Err(message) => return Sent::Failed(bad_gateway(message), Fault::Answer),
+        };
+        let response = match timeout_at(first_byte_by, client.request(request)).await {
             Err(_) => return Sent::Failed(LastAnswer::Problem(Problem::GatewayTimeout), Fault::Timeout),
             Ok(Err(error)) if error.is_connect() => {
                 let message = "the backend cannot be reached".to_owned();
@@ -168,8 +168,9 @@ impl Upstream {
             body: Bytes::new(),
         };
         let request = build(&outgoing, backend)?;
+        let client = self.clients.load().of(backend)?;
         let answer = async {
-            let response = self.client.request(request).await.map_err(|error| error.to_string())?;
+            let response = client.request(request).await.map_err(|error| error.to_string())?;
             let status = response.status();
             Ok((status, collect(response.into_body(), DOCUMENT_BYTES_MAX).await))
         };
@@ -362,7 +363,6 @@ fn retry_after(headers: &HeaderMap) -> Option<Micros> {
     number("retry-after-ms").map(Micros::from_millis).or_else(|| number("retry-after").map(Micros::from_secs))
 }
 
-const IDLE_CONNECTION: Duration = Duration::from_secs(60);
 const KEEP_WAIT: Duration = Duration::from_secs(5);
 const KEEP_BYTES_MAX: usize = 256 * 1024;
 const DOCUMENT_BYTES_MAX: usize = 4 * 1024 * 1024;

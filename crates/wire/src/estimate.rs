@@ -2,7 +2,7 @@
 //!
 //! The cost of a byte is read from a table by the kinds of the byte before it and of itself: a letter
 //! after a letter is cheap, a digit after a blank is dear, and letter pairs that seldom stand together
-//! cost more, which tells base64 from prose. [`costs`] holds the weights and says how they were fitted.
+//! cost more, which tells base64 from prose. `costs.rs` holds the weights and says how they were fitted.
 
 mod calibration;
 mod costs;

@@ -75,12 +75,12 @@ fn the_estimate_covers_both_vocabularies_on_texts_of_many_kinds() {
 }
 
 #[test]
-fn on_prose_and_code_the_interval_is_narrow_and_its_mean_close() {
+fn on_prose_and_code_the_ends_are_useful_and_the_mean_is_close() {
     for (kind, text) in texts::ordinary() {
         let (interval, exact) = (shape(&text), counts(&text)[0]);
         assert!(interval.low * 100 >= exact * 70, "{kind}: {interval:?} of {exact}");
-        assert!(interval.high * 100 <= exact * 165, "{kind}: {interval:?} of {exact}");
-        assert!(interval.mean.abs_diff(exact) * 100 <= exact * 15, "{kind}: {interval:?} of {exact}");
+        assert!(interval.high * 100 <= exact * 170, "{kind}: {interval:?} of {exact}");
+        assert!(interval.mean.abs_diff(exact) * 100 <= exact * 10, "{kind}: {interval:?} of {exact}");
     }
 }
 

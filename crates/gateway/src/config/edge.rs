@@ -65,6 +65,8 @@ pub struct EdgeBackend {
     pub credential: Option<Secret>,
     /// The header that carries the credential.
     pub credential_header: CredentialHeader,
+    /// Authorities that may have signed its certificate, instead of the public ones.
+    pub ca_file: Option<PathBuf>,
 }
 
 /// The header that carries a backend's credential.

@@ -172,6 +172,8 @@ pub struct Backend {
     pub dns: Option<String>,
     /// Its credential: `env:NAME` or the text itself. No client's credential is ever passed on. Default: none is sent.
     pub api_key: Option<Credential>,
+    /// A PEM file with the authorities that may have signed its certificate, relative to this file, instead of the public ones. Default: the public ones. Bound: 1 MiB.
+    pub ca_file: Option<String>,
     /// Requests that run at the same time on it. Default: the pool's.
     pub slots: Option<Count>,
     /// Its own limits, debited at dispatch. Default: no limit.

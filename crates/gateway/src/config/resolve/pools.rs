@@ -226,7 +226,25 @@ impl<'a> Resolver<'a> {
             Engine::Anthropic => CredentialHeader::XApiKey,
             Engine::Vllm | Engine::Sglang | Engine::Llamacpp | Engine::Openai => CredentialHeader::Bearer,
         };
-        (backend, EdgeBackend { name, target, credential, credential_header })
+        let ca_file = self.ca_file(spot, written, &target);
+        (backend, EdgeBackend { name, target, credential, credential_header, ca_file })
+    }
+
+    fn ca_file(&mut self, spot: &Spot, written: &raw::Backend, target: &Target) -> Option<PathBuf> {
+        let path = written.ca_file.as_deref()?;
+        if target.scheme == Scheme::Http {
+            self.problem(
+                &spot.key("ca_file"),
+                "the backend is spoken to without TLS: write https:// or remove ca_file",
+            );
+        }
+        Some(self.beside(spot, path))
+    }
+
+    /// A path as the file that names it means it.
+    fn beside(&self, spot: &Spot, path: &str) -> PathBuf {
+        let folder = self.source.files.get(spot.file).and_then(|file| file.name.parent());
+        folder.map_or_else(|| self.source.folder.clone(), PathBuf::from).join(path)
     }
 
     fn work(&mut self, spot: &Spot, written: Option<&raw::Work>) -> Work {
@@ -248,9 +266,7 @@ impl<'a> Resolver<'a> {
             Some("cl100k" | "cl100k_base") => Vocabulary::Cl100k,
             Some("words") => Vocabulary::Words,
             Some(path) => {
-                let folder =
-                    self.source.files.get(spot.file).and_then(|file| file.name.parent()).map(PathBuf::from);
-                let path = folder.unwrap_or_else(|| self.source.folder.clone()).join(path);
+                let path = self.beside(spot, path);
                 if !path.is_file() {
                     let shown = path.display();
                     self.problem(&spot.key("tokenizer").key("vocabulary"), format!("there is no file {shown}: the vocabulary is o200k, cl100k, words or the path of a tokenizer file"));

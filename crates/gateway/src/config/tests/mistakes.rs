@@ -15,6 +15,10 @@ fn every_wrong_value_is_told_with_line_and_column() {
             "tenants:\n  - name: a\n    limits: {tokns: 1/min}\n",
             "3:14: unknown key \"tokns\" in tenants[0].limits; did you mean \"tokens\"?",
         ),
+        (
+            "pools: [{name: a, models: [m], backends: [{url: \"http://h\", ca_file: ca.pem}]}]\n",
+            "1:69: pools[0].backends[0].ca_file: the backend is spoken to without TLS",
+        ),
         ("tenant: []\n", "1:1: unknown key \"tenant\"; did you mean \"tenants\"?"),
         ("zzz: 1\n", "1:1: unknown key \"zzz\"; known are listen, admin,"),
         (

@@ -16,7 +16,7 @@ fn url(engine: &Running) -> String {
     format!("{}{CHAT}", engine.urls()[0])
 }
 
-fn faulty<'a>(fault: &'a str) -> [(&'static str, &'a str); 1] {
+fn faulty(fault: &str) -> [(&'static str, &str); 1] {
     [("x-sim-fault", fault)]
 }
 
