@@ -6,6 +6,7 @@
 
 mod counts;
 mod metadata;
+mod mutants;
 mod repository;
 mod step;
 mod test;
@@ -19,7 +20,8 @@ usage: cargo xtask COMMAND
 
   test [--fast]   format, structure, lints, tests, doc tests, docs, features; --fast leaves out docs and features
   tidy            structure alone: crate arrows, clock and randomness, licences, package budget, tracked text
-  tools           install what the tests need (Python and Node clients) and say what was installed";
+  tools           install what the tests need (Python and Node clients) and say what was installed
+  mutants         break the core on purpose, one fault at a time: a named test must notice each";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -29,6 +31,7 @@ fn main() -> ExitCode {
         ["test", "--fast"] => test::run(test::Scope::Fast),
         ["tidy"] => tidy::run(),
         ["tools"] => tools::install(),
+        ["mutants"] => mutants::run(),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             Ok(())

@@ -47,7 +47,8 @@ fn run_steps(scope: Scope, steps: &mut Steps, counts: &mut Counts) -> Result<(),
             "warnings",
         ]))
     })?;
-    steps.run("tests", || step::run_counted(&mut runner(), counts))?;
+    // The tests of the client libraries fail instead of being skipped where the step before was to install them.
+    steps.run("tests", || step::run_counted(runner().env("FAIRLANE_TEST_TOOLS", "1"), counts))?;
     steps.run("doc tests", || {
         step::run_counted(&mut step::cargo(&["test", "--workspace", "--locked", "--doc"]), counts)
     })?;

@@ -22,7 +22,6 @@ use http::{HeaderMap, StatusCode, header};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use tokio::sync::watch;
 
 use crate::config::KeyDigest;
 use crate::gateway::Gateway;
@@ -30,19 +29,10 @@ use crate::gateway::Gateway;
 pub use answers::{state, tenant};
 pub use explain::{explain, explain_request};
 
-/// Serves the admin API until `stop` says so.
-pub async fn serve(gateway: Arc<Gateway>, listener: TcpListener, mut stop: watch::Receiver<bool>) {
-    let stopped = async move {
-        let _ = stop.wait_for(|stop| *stop).await;
-    };
-    let served = axum::serve(listener, routes(gateway));
-    tokio::select! {
-        result = served => {
-            if let Err(error) = result {
-                tracing::error!(%error, "the admin API has ended");
-            }
-        }
-        () = stopped => {}
+/// Serves the admin API until it is dropped: what still runs while the gateway shuts down can be watched to the end.
+pub async fn serve(gateway: Arc<Gateway>, listener: TcpListener) {
+    if let Err(error) = axum::serve(listener, routes(gateway)).await {
+        tracing::error!(%error, "the admin API has ended");
     }
 }
 
@@ -88,10 +78,10 @@ async fn metrics(State(gateway): State<Arc<Gateway>>) -> Response {
 }
 
 async fn ready(State(gateway): State<Arc<Gateway>>) -> Response {
-    if gateway.is_draining.load(std::sync::atomic::Ordering::Relaxed) {
-        return (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n").into_response();
+    match gateway.readiness() {
+        Ok(()) => "ready\n".into_response(),
+        Err(why) => (StatusCode::SERVICE_UNAVAILABLE, why).into_response(),
     }
-    "ready\n".into_response()
 }
 
 async fn show_state(State(gateway): State<Arc<Gateway>>) -> Response {

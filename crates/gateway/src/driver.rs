@@ -8,7 +8,7 @@ use fairlane_core::gate::{
     RunView,
 };
 use fairlane_core::ledger::{Charge, Ledger, Totals, Verdict};
-use fairlane_core::policy::{BackendId, Policy, TenantId};
+use fairlane_core::policy::{BackendId, KeyId, Policy, TenantId};
 use fairlane_core::refusal::Refusal;
 use fairlane_core::units::{Amount, Micros, Moment, Tokens};
 use fairlane_wire::budget::Budget;
@@ -176,6 +176,16 @@ impl Driver {
     pub fn limits(&self, tenant: TenantId) -> Vec<Level> {
         let now = self.clock.now();
         self.with(|state| state.gate.limits(tenant).into_iter().map(|view| state.level(view, now)).collect())
+    }
+
+    /// The budgets that a request of this key meets whatever it asks for; for answers that no decision was needed for.
+    #[must_use]
+    pub fn budgets(&self, tenant: TenantId, key: Option<KeyId>) -> Vec<Budget> {
+        let now = self.clock.now();
+        self.with(|state| {
+            let views = state.gate.limits_of(tenant, key).into_iter();
+            views.filter(|view| view.slots_used.is_none()).map(|view| budget(&state.level(view, now))).collect()
+        })
     }
 
     /// Every fixed limit with its level.

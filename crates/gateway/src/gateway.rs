@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
-use fairlane_core::gate::Event;
+use fairlane_core::gate::{Event, PoolView};
 use sha2::{Digest as _, Sha256};
 
 use crate::config::Config;
@@ -88,6 +88,23 @@ impl Gateway {
         self.driver.tell(Event::Reload(policy));
         self.live.store(Arc::new(live));
         Ok(())
+    }
+
+    /// Whether requests are served.
+    ///
+    /// # Errors
+    /// Why not, as a line.
+    pub fn readiness(&self) -> Result<(), &'static str> {
+        if self.is_draining.load(Ordering::Relaxed) {
+            return Err("shutting down\n");
+        }
+        let pools = self.driver.pools();
+        let is_served = |pool: &PoolView| pool.backends.iter().any(|(_, alive, ..)| *alive);
+        if pools.iter().all(|pool| pool.backends.is_empty() || is_served(pool)) {
+            Ok(())
+        } else {
+            Err("a pool has no backend alive\n")
+        }
     }
 
     /// An id for a request: unlike any other of this process, and very likely of any other.

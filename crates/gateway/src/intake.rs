@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use fairlane_core::gate::{Arrival, RequestId};
-use fairlane_core::ledger::Verdict;
-use fairlane_core::policy::{Asker, ClassId, KeyId, ModelId, PoolId, TenantId};
+use fairlane_core::ledger::{Charge, Verdict};
+use fairlane_core::policy::{Asker, ClassId, Dimension, KeyId, ModelId, PoolId, TenantId};
 use fairlane_core::refusal::{Reason, Refusal};
 use fairlane_core::units::{Micros, Tokens};
 use fairlane_wire::answer::Problem;
@@ -83,17 +83,12 @@ pub async fn read_body(mut body: Incoming, bytes_max: usize, pause_max: Duration
         if first.len() + rest.len() + data.len() > bytes_max {
             return Err(too_large());
         }
-        if first.is_empty() {
+        if first.is_empty() && rest.is_empty() {
             first = data;
-        } else {
-            if rest.is_empty() {
-                rest.extend_from_slice(&first);
-                first = Bytes::new();
-                rest.extend_from_slice(&data);
-                continue;
-            }
-            rest.extend_from_slice(&data);
+            continue;
         }
+        rest.extend_from_slice(&std::mem::take(&mut first));
+        rest.extend_from_slice(&data);
     }
     Ok(if rest.is_empty() { first } else { rest.freeze() })
 }
@@ -218,7 +213,7 @@ fn bound(live: &Live, asker: &Asker, facts: &RequestFacts<'_>) -> Result<Bounded
     let asked = facts.output_bound.map(Tokens);
     let bound = live.policy.output_bound(asker, asked).map_err(|excess| {
         let refusal = Refusal::over_cap(Reason::OutputTooLarge, excess.asked, excess.cap);
-        problem::refused(refusal, &live.policy, &live.policy.tenants[asker.tenant.0 as usize].name)
+        problem::refused(refusal, &live.policy, asker)
     })?;
     let write = bound.clamped || asked.is_some() || live.policy.counts_output(asker);
     Ok(Bounded { per_choice: bound.per_choice, clamped: bound.clamped, write })
@@ -257,9 +252,12 @@ async fn input(
         TokenizerMode::Exact => {}
         TokenizerMode::Auto => {
             let at = |input| Arrival { input: Tokens(input), ..arrival.clone() };
-            let passes =
-                |input| matches!(gateway.driver.preview(&at(input)), Ok((_, Verdict::Granted { .. })));
-            if interval.low == interval.high || passes(interval.high) || !passes(interval.low) {
+            let outlook = |input| gateway.driver.preview(&at(input));
+            let is_decided = || match outlook(interval.high) {
+                Ok((charges, Verdict::Granted { .. })) => charges.iter().all(forgives_estimates),
+                Ok(_) | Err(_) => !matches!(outlook(interval.low), Ok((_, Verdict::Granted { .. }))),
+            };
+            if interval.low == interval.high || is_decided() {
                 return interval.high;
             }
             gateway.metrics.counted_exactly();
@@ -274,10 +272,28 @@ async fn input(
     counted.await.ok().flatten().unwrap_or(interval.high)
 }
 
+/// Whether a bucket is so large that what estimates hold of it too much, until they are settled, refuses nobody else. In a small
+/// one it would: of ten requests that it holds, the tenth would not pass.
+fn forgives_estimates(charge: &Charge) -> bool {
+    let dimension = charge.limit.dimension;
+    let counts_input = dimension.counts_tokens() && dimension != Dimension::OutputTokens;
+    charge.shadow
+        || !counts_input
+        || charge.reserved.0.saturating_mul(FEW_REQUESTS) <= charge.shape.capacity.0
+}
+
+/// Who asks, as the static policy sees it.
+#[must_use]
+pub const fn asker_of(arrival: &Arrival) -> Asker {
+    Asker { tenant: arrival.tenant, key: arrival.key, class: arrival.class, model: arrival.model }
+}
+
 /// The pool that a model belongs to.
 #[must_use]
 pub fn pool_of(live: &Live, intake: &Intake) -> PoolId {
     live.policy.models[intake.arrival.model.0 as usize].pool
 }
 
+/// A bucket that holds fewer requests than that of one size is debited by exact counts.
+const FEW_REQUESTS: i64 = 16;
 const UNSEEN_INPUT: &str = "input kept by the server is not counted before it is reported";

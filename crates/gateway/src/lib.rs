@@ -24,6 +24,8 @@ pub mod random;
 pub mod reader;
 pub mod relay;
 pub mod serve;
+pub mod stalled;
 pub mod tallies;
 pub mod upstream;
 pub mod usage_log;
+pub mod watching;

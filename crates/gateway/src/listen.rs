@@ -1,12 +1,16 @@
 //! Accepting clients: HTTP/1.1 and HTTP/2 on one port, with bounds on connections, headers and slow readers.
 
+use std::convert::Infallible;
 use std::future::Future as _;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use http::{Request, Version};
+use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
@@ -38,11 +42,22 @@ pub async fn serve(gateway: Arc<Gateway>, listener: TcpListener, mut stop: watch
         };
         let Some((stream, place)) = accepted else { continue };
         let gateway = Arc::clone(&gateway);
-        let service = service_fn(move |request| {
+        let guarded = Guarded::new(stream, &timeouts);
+        let has_begun = Arc::clone(&guarded.has_begun);
+        let service = service_fn(move |request: Request<Incoming>| {
+            has_begun.store(true, Ordering::Relaxed);
+            let version = request.version();
             let answer = proxy::handle(Arc::clone(&gateway), request);
-            async move { Ok::<_, std::convert::Infallible>(answer.await) }
+            async move {
+                let response = answer.await;
+                // An HTTP/2 client can take nothing of one stream while its connection is well.
+                Ok::<_, Infallible>(match version {
+                    Version::HTTP_2 => response.map(|body| body.watched(timeouts.client_write)),
+                    _ => response,
+                })
+            }
         });
-        let io = TokioIo::new(SlowWriter::new(stream, timeouts.client_write));
+        let io = TokioIo::new(guarded);
         let connection = graceful.watch(builder.serve_connection(io, service).into_owned());
         connections.spawn(async move {
             let _place = place;
@@ -53,7 +68,7 @@ pub async fn serve(gateway: Arc<Gateway>, listener: TcpListener, mut stop: watch
     drop(listener);
     if tokio::time::timeout(timeouts.shutdown, graceful.shutdown()).await.is_err() {
         tracing::warn!("the time for shutting down is over; cutting what is still in flight");
-        gateway.is_cutting.store(true, std::sync::atomic::Ordering::Relaxed);
+        gateway.is_cutting.store(true, Ordering::Relaxed);
     }
     connections.shutdown().await;
 }
@@ -94,17 +109,28 @@ fn builder(bounds: &Bounds, timeouts: &Timeouts) -> auto::Builder<TokioExecutor>
     builder
 }
 
-/// A connection that breaks when its peer takes nothing for too long: only so does a client that never reads give its slot back.
+/// A connection that breaks when its peer brings no request after all, or takes nothing for too long: only so does a client that
+/// never reads give its slot back.
 #[derive(Debug)]
-struct SlowWriter {
+struct Guarded {
     stream: TcpStream,
-    wait_max: Duration,
+    /// The first request is there. Until then nobody else minds the time: the version of HTTP is not known.
+    has_begun: Arc<AtomicBool>,
+    begin_by: Pin<Box<Sleep>>,
+    write_wait_max: Duration,
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
-impl SlowWriter {
-    const fn new(stream: TcpStream, wait_max: Duration) -> Self {
-        Self { stream, wait_max, stalled: None }
+impl Guarded {
+    fn new(stream: TcpStream, timeouts: &Timeouts) -> Self {
+        let begin_by = Instant::from_std(clock::monotonic()) + timeouts.client_header;
+        Self {
+            stream,
+            has_begun: Arc::default(),
+            begin_by: Box::pin(tokio::time::sleep_until(begin_by)),
+            write_wait_max: timeouts.client_write,
+            stalled: None,
+        }
     }
 
     fn watch<T>(&mut self, context: &mut Context<'_>, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
@@ -112,7 +138,7 @@ impl SlowWriter {
             self.stalled = None;
             return result;
         }
-        let until = Instant::from_std(clock::monotonic()) + self.wait_max;
+        let until = Instant::from_std(clock::monotonic()) + self.write_wait_max;
         let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
         match stalled.as_mut().poll(context) {
             Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
@@ -121,17 +147,23 @@ impl SlowWriter {
     }
 }
 
-impl AsyncRead for SlowWriter {
+impl AsyncRead for Guarded {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_read(context, buffer)
+        let this = self.get_mut();
+        let result = Pin::new(&mut this.stream).poll_read(context, buffer);
+        let waits = result.is_pending() && !this.has_begun.load(Ordering::Relaxed);
+        if waits && this.begin_by.as_mut().poll(context).is_ready() {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        result
     }
 }
 
-impl AsyncWrite for SlowWriter {
+impl AsyncWrite for Guarded {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let result = Pin::new(&mut this.stream).poll_write(context, bytes);

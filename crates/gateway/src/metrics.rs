@@ -4,7 +4,7 @@
 use std::fmt;
 use std::sync::Mutex;
 use std::sync::PoisonError;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use fairlane_core::gate::Account;
 use fairlane_core::policy::{Policy, TenantId};
@@ -51,7 +51,7 @@ pub struct Metrics {
     queue_requests: Gauges<PoolClassLabels>,
     backend_inflight: Gauges<BackendLabels>,
     backend_up: Gauges<BackendLabels>,
-    ledger: Gauges<StateLabels>,
+    ledger: Counters<StateLabels>,
     ledger_outstanding: Gauge,
     estimate_ratio: Family<ModelLabels, Gauge<f64, AtomicU64>>,
     store_up: Gauge,
@@ -245,7 +245,8 @@ impl Metrics {
         ];
         for (state, tokens) in states {
             let labels = StateLabels { state: state.to_owned() };
-            self.ledger.get_or_create(&labels).set(i64::try_from(tokens).unwrap_or(i64::MAX));
+            // The ledger keeps the sums, which only grow; the counter shows them.
+            self.ledger.get_or_create(&labels).inner().store(tokens, Ordering::Relaxed);
         }
         self.ledger_outstanding.set(i64::try_from(totals.outstanding).unwrap_or(i64::MAX));
     }
@@ -296,7 +297,7 @@ impl Metrics {
         fairlane.register("backend_inflight", "Requests on a backend", self.backend_inflight.clone());
         fairlane.register("backend_up", "Whether a backend is alive", self.backend_up.clone());
         fairlane.register(
-            "ledger_tokens_total",
+            "ledger_tokens",
             "Tokens by state of the ledger since the start",
             self.ledger.clone(),
         );
@@ -338,7 +339,7 @@ impl Default for Metrics {
             queue_requests: Gauges::default(),
             backend_inflight: Gauges::default(),
             backend_up: Gauges::default(),
-            ledger: Gauges::default(),
+            ledger: Counters::default(),
             ledger_outstanding: Gauge::default(),
             estimate_ratio: Family::default(),
             store_up: Gauge::default(),

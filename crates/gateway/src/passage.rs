@@ -149,7 +149,9 @@ impl Passage {
     }
 
     fn take_account(&self, record: &mut Record, account: &Account) {
-        record.outcome = if record.refusal.is_some() { record.outcome } else { account.outcome.name() };
+        // What the edge alone knows: which refusal it was, and that a backend failed by taking too long.
+        let known = record.refusal.is_some() || record.outcome == Outcome::UpstreamTimeout.name();
+        record.outcome = if known { record.outcome } else { account.outcome.name() };
         record.input = account.used.input.0;
         record.cached = account.used.cached.0;
         record.output = account.used.output.0;

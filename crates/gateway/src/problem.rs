@@ -1,8 +1,8 @@
 //! Every error and every refusal becomes an HTTP answer here, and nowhere else.
 
-use fairlane_core::policy::Policy;
-use fairlane_core::refusal::{Refusal, Retry};
-use fairlane_core::units::Micros;
+use fairlane_core::policy::{Asker, Policy};
+use fairlane_core::refusal::{Reason, Refusal, Retry};
+use fairlane_core::units::{Micros, Tokens};
 use fairlane_wire::answer::{Problem, render};
 use fairlane_wire::decode::DecodeError;
 use fairlane_wire::dialect::Dialect;
@@ -34,14 +34,46 @@ pub fn respond(problem: &Problem, dialect: Dialect, request_id: &str) -> Respons
 
 /// A refusal with its limit's name. A limit that tenants share gets jitter upwards, so that they do not all return at once.
 #[must_use]
-pub fn refused(refusal: Refusal, policy: &Policy, tenant: &str) -> Problem {
-    let limit = refusal.limit.map(|limit| limit.name(policy));
+pub fn refused(refusal: Refusal, policy: &Policy, asker: &Asker) -> Problem {
+    let limit = bound_name(&refusal, policy, asker);
+    let tenant = &policy.tenants[asker.tenant.0 as usize].name;
     let is_shared = refusal.limit.is_none_or(|limit| limit.owner.is_shared());
     let retry = match refusal.retry {
         Retry::After(wait) if is_shared => Retry::After(jittered(wait)),
         retry => retry,
     };
-    Problem::Refused { refusal: Refusal { retry, ..refusal }, limit, tenant: tenant.to_owned() }
+    Problem::Refused { refusal: Refusal { retry, ..refusal }, limit, tenant: tenant.clone() }
+}
+
+/// The name of what bound: a limit's, or that of the option of the configuration which refused.
+#[must_use]
+pub fn bound_name(refusal: &Refusal, policy: &Policy, asker: &Asker) -> Option<String> {
+    if let Some(limit) = refusal.limit {
+        return Some(limit.name(policy));
+    }
+    let tenant = &policy.tenants[asker.tenant.0 as usize].name;
+    let class = &policy.classes[asker.class.0 as usize];
+    let model = &policy.models[asker.model.0 as usize];
+    match refusal.reason {
+        Reason::InputTooLarge => Some(format!("tenant/{tenant}/max_input_tokens")),
+        Reason::OutputTooLarge => {
+            let is_cap = |cap: Option<Tokens>| cap == Some(Tokens(refusal.left));
+            Some(if is_cap(class.max_output) {
+                format!("class/{}/max_output_tokens", class.name)
+            } else if is_cap(model.max_output) {
+                format!("model/{}/max_output_tokens", model.name)
+            } else {
+                format!("tenant/{tenant}/max_output_tokens")
+            })
+        }
+        Reason::TooManyRuns => Some(format!("run/{tenant}/max_live")),
+        Reason::RunIdMissing => Some(format!("run/{tenant}/without_id")),
+        Reason::QueueFull => Some(format!("class/{}/queue", class.name)),
+        Reason::WaitTooLong => Some(format!("class/{}/max_wait", class.name)),
+        Reason::NoBackend => Some(format!("pool/{}/backends", policy.pools[model.pool.0 as usize].name)),
+        Reason::Shutdown => Some("gateway/shutdown".to_owned()),
+        Reason::NeverFits | Reason::LimitExhausted | Reason::RunBudgetSpent | Reason::RunStepsSpent => None,
+    }
 }
 
 /// A body that is not what the API asks for.

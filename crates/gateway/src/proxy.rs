@@ -1,11 +1,11 @@
 //! One request, top to bottom.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use fairlane_core::gate::{Answer, Outcome, Report};
-use fairlane_core::policy::{BackendId, Policy};
+use fairlane_core::policy::{BackendId, ModelId, Policy};
+use fairlane_core::units::Tokens;
 use fairlane_wire::answer::Problem;
 use fairlane_wire::budget;
 use fairlane_wire::dialect::{Dialect, Endpoint};
@@ -67,33 +67,47 @@ async fn serve(
     let (tenant, key) = identify(live, &parts.headers)?;
     let asked_class = parts.headers.get("x-fairlane-class").and_then(|value| value.to_str().ok());
     let sender = Sender { tenant, key, class: live.class(tenant, asked_class) };
-    if endpoint == Some(Endpoint::Models) {
-        return models(gateway, live, sender, path);
-    }
+    let dialect = dialect_of(path);
+    let answered = match (endpoint, passed) {
+        (Some(Endpoint::Models), _) => models(gateway, live, sender, path),
+        (endpoint, passed) => match take_in(gateway, live, (endpoint, passed), sender, (&parts, body)).await {
+            Ok(intake) => {
+                let outgoing = Outgoing {
+                    method: parts.method.clone(),
+                    path: parts.uri.path_and_query().map_or_else(|| path.to_owned(), ToString::to_string),
+                    headers: outgoing_headers(&parts.headers, endpoint),
+                    body: intake.body.clone(),
+                };
+                let (gateway, live) = (Arc::clone(gateway), Arc::clone(live));
+                let id = id.to_owned();
+                return Ok(Exchange { gateway, live, endpoint, dialect, id, outgoing, intake }.run().await);
+            }
+            Err(problem) => Err(problem),
+        },
+    };
+    let response = answered.unwrap_or_else(|problem| {
+        gateway.metrics.rejected(&problem);
+        problem::respond(&problem, dialect, id)
+    });
+    Ok(with_headers(response, budget_headers(&gateway.driver.budgets(tenant, key), dialect)))
+}
+
+async fn take_in(
+    gateway: &Gateway,
+    live: &Arc<Live>,
+    (endpoint, passed): (Option<Endpoint>, Option<Passed>),
+    sender: Sender,
+    (parts, body): (&http::request::Parts, Incoming),
+) -> Result<Intake, Problem> {
     let bounds = &live.edge.bounds;
     let body = intake::read_body(body, bounds.body_bytes_max, live.edge.timeouts.client_body).await?;
-    let intake = match (endpoint, passed) {
+    match (endpoint, passed) {
         (Some(endpoint), _) => {
-            intake::take_in(gateway, live, endpoint, (sender, &parts.headers), body).await?
+            intake::take_in(gateway, live, endpoint, (sender, &parts.headers), body).await
         }
-        (None, Some((model, cost))) => intake::pass_through(sender, model, cost, body),
-        (None, None) => return Err(unknown_path(path)),
-    };
-    let exchange = Exchange {
-        gateway: Arc::clone(gateway),
-        live: Arc::clone(live),
-        endpoint,
-        dialect: dialect_of(path),
-        id: id.to_owned(),
-        outgoing: Outgoing {
-            method: parts.method.clone(),
-            path: parts.uri.path_and_query().map_or_else(|| path.to_owned(), ToString::to_string),
-            headers: outgoing_headers(&parts.headers, endpoint),
-            body: intake.body.clone(),
-        },
-        intake,
-    };
-    Ok(exchange.run().await)
+        (None, Some((model, cost))) => Ok(intake::pass_through(sender, model, cost, body)),
+        (None, None) => Err(unknown_path(parts.uri.path())),
+    }
 }
 
 /// A request between the gate and the backends.
@@ -121,6 +135,7 @@ impl Exchange {
             (self.intake.arrival.tenant, arrived, self.intake.estimate),
         );
         let mut last = LastAnswer::Problem(Problem::GatewayTimeout);
+        let mut failure = Outcome::UpstreamError;
         let mut started = false;
         loop {
             match passage.ticket.decision().await {
@@ -134,21 +149,24 @@ impl Exchange {
                             return self.pass_on(passage, *answered, headers, wants_output);
                         }
                         Sent::Busy(answer, wait) => {
-                            last = answer;
+                            (last, failure) = (answer, Outcome::UpstreamError);
                             passage.came_back();
                             passage.ticket.bounced(wait);
                         }
                         Sent::Failed(answer, fault) => {
                             last = answer;
+                            failure = match fault {
+                                Fault::Timeout => Outcome::UpstreamTimeout,
+                                Fault::Unreachable | Fault::Answer => Outcome::UpstreamError,
+                            };
                             self.failed(&mut passage, backend, fault);
                         }
                     }
                 }
                 Decision::Refused(refusal) => {
                     insert(&mut headers, "x-fairlane-queue-ms", &passage.age_ms().to_string());
-                    let policy = &self.live.policy;
-                    let tenant = &policy.tenants[self.intake.arrival.tenant.0 as usize].name;
-                    let problem = problem::refused(refusal, policy, tenant);
+                    let asker = intake::asker_of(&self.intake.arrival);
+                    let problem = problem::refused(refusal, &self.live.policy, &asker);
                     let response = problem::respond(&problem, self.dialect, &self.id);
                     passage.refused(&refusal, response.status().as_u16());
                     return with_headers(response, headers);
@@ -156,7 +174,7 @@ impl Exchange {
                 Decision::Abandoned => {
                     let response = self.last_words(last);
                     passage.answered(response.status().as_u16());
-                    passage.finish(&Ending::nothing(Outcome::UpstreamError));
+                    passage.finish(&Ending::nothing(failure));
                     return with_headers(response, headers);
                 }
             }
@@ -261,10 +279,7 @@ impl Exchange {
 
     /// The headers that every answer of this request carries.
     fn common_headers(&self, budgets: &[budget::Budget]) -> HeaderMap {
-        let mut headers = HeaderMap::new();
-        for (name, value) in budget::headers(budgets, self.dialect, clock::unix_secs()) {
-            insert(&mut headers, name, &value);
-        }
+        let mut headers = budget_headers(budgets, self.dialect);
         let class = &self.live.policy.classes[self.intake.arrival.class.0 as usize].name;
         insert(&mut headers, "x-fairlane-class", class);
         if let Some(tokens) = self.intake.clamped {
@@ -319,11 +334,11 @@ fn models(gateway: &Gateway, live: &Live, sender: Sender, path: &str) -> Result<
     Ok(response)
 }
 
-/// A path that a pool passes on, with that pool's first model and the cost.
-fn passthrough(
-    live: &Live,
-    path: &str,
-) -> Option<((fairlane_core::policy::ModelId, String), fairlane_core::units::Tokens)> {
+/// A model of the pool that passes a path on, and what a request to it costs.
+type Passed = ((ModelId, String), Tokens);
+
+/// A path that a pool passes on.
+fn passthrough(live: &Live, path: &str) -> Option<Passed> {
     live.model_names().find_map(|(name, id)| {
         let pool = live.pool(live.policy.models[id.0 as usize].pool)?;
         let passed = pool.passthrough.iter().find(|passed| passed.path == path)?;
@@ -340,15 +355,9 @@ fn outgoing_headers(headers: &HeaderMap, endpoint: Option<Endpoint>) -> HeaderMa
 }
 
 fn ready(gateway: &Gateway) -> Response<Body> {
-    if gateway.is_draining.load(Ordering::Relaxed) {
-        return plain(StatusCode::SERVICE_UNAVAILABLE, "shutting down\n");
-    }
-    let pools = gateway.driver.pools();
-    let is_served = |pool: &fairlane_core::gate::PoolView| pool.backends.iter().any(|(_, alive, ..)| *alive);
-    if pools.iter().all(|pool| pool.backends.is_empty() || is_served(pool)) {
-        plain(StatusCode::OK, "ready\n")
-    } else {
-        plain(StatusCode::SERVICE_UNAVAILABLE, "a pool has no backend alive\n")
+    match gateway.readiness() {
+        Ok(()) => plain(StatusCode::OK, "ready\n"),
+        Err(why) => plain(StatusCode::SERVICE_UNAVAILABLE, why),
     }
 }
 
@@ -371,6 +380,14 @@ fn unknown_path(path: &str) -> Problem {
 /// The dialect of a path, also where nothing is served: its family is enough to answer in.
 fn dialect_of(path: &str) -> Dialect {
     if path.starts_with("/v1/messages") { Dialect::Anthropic } else { Dialect::OpenAi }
+}
+
+fn budget_headers(budgets: &[budget::Budget], dialect: Dialect) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for (name, value) in budget::headers(budgets, dialect, clock::unix_secs()) {
+        insert(&mut headers, name, &value);
+    }
+    headers
 }
 
 fn with_headers(mut response: Response<Body>, headers: HeaderMap) -> Response<Body> {

@@ -85,7 +85,12 @@ impl Reader {
         self.missing_bytes = self.missing_bytes.map(|bytes| bytes.saturating_sub(chunk.len() as u64));
         match &mut self.kind {
             Kind::Stream(reader) => return reader.feed(chunk),
-            Kind::EncodedStream(reader) => reader.feed(chunk),
+            Kind::EncodedStream(reader) => {
+                let had_content = reader.reader().has_content();
+                reader.feed(chunk);
+                let first_content = !had_content && reader.reader().has_content();
+                return Fed { forward: Forward::Whole, first_content };
+            }
             Kind::Reply(reader) => reader.feed(chunk),
             Kind::EncodedReply(reader) => reader.feed(chunk),
             Kind::Opaque => {}

@@ -30,6 +30,8 @@ pub enum Broken {
     Cut,
     /// The backend was silent for too long, or the answer took too long as a whole.
     TimedOut,
+    /// The client took nothing of it for too long.
+    Untaken,
 }
 
 /// A backend's body, read as it passes.
@@ -42,6 +44,8 @@ pub struct Relay {
     taken: VecDeque<Frame<Bytes>>,
     /// The backend has nothing more to give.
     drained: bool,
+    /// The answer breaks off, as soon as what came before has had time to leave.
+    breaks: Option<Broken>,
     done: bool,
     /// The gate wants to hear of output as it streams.
     wants_output: bool,
@@ -78,6 +82,7 @@ impl Relay {
             passage,
             taken,
             drained: false,
+            breaks: None,
             done: false,
             wants_output,
             told_output: 0,
@@ -100,17 +105,33 @@ impl Relay {
                 }
                 return Poll::Ready(Some(Ok(frame)));
             }
+            if self.breaks.is_some() {
+                ready!(self.idle.as_mut().poll(context));
+                self.done = true;
+                return Poll::Ready(self.breaks.take().map(Err));
+            }
             if self.drained {
-                return Poll::Ready(self.end());
+                match self.end() {
+                    Ok(release) => return Poll::Ready(release.map(Ok)),
+                    Err(broken) => self.break_off(broken),
+                }
+                continue;
             }
             let frame = match Pin::new(&mut self.incoming).poll_frame(context) {
                 Poll::Ready(frame) => frame,
-                Poll::Pending => return self.poll_silence(context).map(|broken| Some(Err(broken))),
+                Poll::Pending => {
+                    let broken = ready!(self.poll_silence(context));
+                    self.break_off(broken);
+                    continue;
+                }
             };
             self.last_frame = Instant::from_std(crate::clock::monotonic());
             match frame {
                 Some(Ok(frame)) => self.pass(frame),
-                Some(Err(error)) => return Poll::Ready(Some(Err(self.broken(Broken::Backend(error))))),
+                Some(Err(error)) => {
+                    let broken = self.broken(Broken::Backend(error));
+                    self.break_off(broken);
+                }
                 None => self.drained = true,
             }
         }
@@ -149,26 +170,31 @@ impl Relay {
         forwarded(data, fed.forward)
     }
 
-    fn end(&mut self) -> Option<Result<Frame<Bytes>, Broken>> {
-        self.done = true;
+    /// hyper throws away what it has not yet written when a body breaks: the client would lose what came just before.
+    fn break_off(&mut self, broken: Broken) {
+        self.breaks = Some(broken);
+        self.idle.as_mut().reset(Instant::from_std(crate::clock::monotonic()) + BREAK_DELAY);
+    }
+
+    fn end(&mut self) -> Result<Option<Frame<Bytes>>, Broken> {
         let (summary, counted) = self.reader.finish(EndOfStream::Clean);
         let outcome = outcome(summary.outcome);
         self.passage.finish(&Ending::read(&summary, outcome, counted));
         if outcome == Outcome::Interrupted {
             // A clean end would make a truncated answer look complete.
-            return Some(Err(Broken::Cut));
+            return Err(Broken::Cut);
         }
+        self.done = true;
         let Summary { release, .. } = summary;
-        (!release.is_empty()).then(|| Ok(Frame::data(Bytes::from(release))))
+        Ok((!release.is_empty()).then(|| Frame::data(Bytes::from(release))))
     }
 
     fn broken(&mut self, why: Broken) -> Broken {
-        self.done = true;
         let (summary, counted) = self.reader.finish(EndOfStream::Broken);
         let outcome = match why {
             Broken::TimedOut => Outcome::UpstreamTimeout,
             // Bytes have passed: it is no failure before the first byte any more.
-            Broken::Backend(_) | Broken::Cut => match outcome(summary.outcome) {
+            Broken::Backend(_) | Broken::Cut | Broken::Untaken => match outcome(summary.outcome) {
                 Outcome::UpstreamErrorMidStream => Outcome::UpstreamErrorMidStream,
                 _ => Outcome::Interrupted,
             },
@@ -192,7 +218,7 @@ impl Relay {
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        if self.done {
+        if self.done || self.breaks.is_some() {
             return;
         }
         let gateway = self.passage.gateway();
@@ -230,6 +256,7 @@ impl fmt::Display for Broken {
             Self::Backend(_) => f.write_str("the backend's connection broke"),
             Self::Cut => f.write_str("the backend's stream ended before its answer did"),
             Self::TimedOut => f.write_str("the backend was silent for too long"),
+            Self::Untaken => f.write_str("the client took nothing of its answer for too long"),
         }
     }
 }
@@ -238,7 +265,10 @@ impl std::error::Error for Broken {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Backend(error) => Some(error),
-            Self::Cut | Self::TimedOut => None,
+            Self::Cut | Self::TimedOut | Self::Untaken => None,
         }
     }
 }
+
+/// How long a break waits for what came before it to leave.
+const BREAK_DELAY: Duration = Duration::from_millis(20);

@@ -2,19 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fairlane_core::gate::Event;
-use notify::Watcher as _;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::config::{Config, Source, Surroundings};
 use crate::gateway::Gateway;
+use crate::watching::Watching;
 use crate::{admin, clock, health, listen};
 
 /// Where the configuration comes from, so that it can be read again.
@@ -55,6 +55,10 @@ pub struct Running {
 /// # Errors
 /// The configuration is wrong, or an address cannot be listened on: the message says which and why.
 pub async fn start(origin: Origin, overrides: Overrides) -> Result<Running, String> {
+    // Watched before it is read: a change that comes while the gateway starts is not missed.
+    let (changes, changed) = mpsc::channel(1);
+    let mut watching = Watching::new(changes);
+    cover(&mut watching, &origin);
     let mut discovered = BTreeMap::new();
     let config = read(&origin, &discovered, overrides)?;
     for warning in &config.warnings {
@@ -73,7 +77,7 @@ pub async fn start(origin: Origin, overrides: Overrides) -> Result<Running, Stri
         Some(wanted) => {
             let listener = bind(wanted).await?;
             let address = listener.local_addr().map_err(|error| error.to_string())?;
-            background.spawn(admin::serve(Arc::clone(&gateway), listener, stopped.clone()));
+            background.spawn(admin::serve(Arc::clone(&gateway), listener));
             Some(address)
         }
         None => None,
@@ -82,7 +86,12 @@ pub async fn start(origin: Origin, overrides: Overrides) -> Result<Running, Stri
     background.spawn(async move { driver.tick_on_time().await });
     background.spawn(health::watch(Arc::clone(&gateway)));
     let (reread, wanted) = mpsc::channel(1);
-    background.spawn(keep_reading(Arc::clone(&gateway), origin, overrides, (discovered, wanted)));
+    background.spawn(keep_reading(
+        Arc::clone(&gateway),
+        (origin, overrides),
+        discovered,
+        Wishes { wanted, changed, watching },
+    ));
     let clients = tokio::spawn(listen::serve(Arc::clone(&gateway), listener, stopped));
     Ok(Running { gateway, address, admin, stop, clients, background, reread })
 }
@@ -125,26 +134,36 @@ pub fn read(
     Ok(config)
 }
 
+/// Why the configuration is read again.
+struct Wishes {
+    /// Somebody asks.
+    wanted: mpsc::Receiver<()>,
+    /// Its files change.
+    changed: mpsc::Receiver<()>,
+    watching: Watching,
+}
+
 /// Reads the configuration again when its files change or somebody asks, and the models when backends list others.
 async fn keep_reading(
     gateway: Arc<Gateway>,
-    origin: Origin,
-    overrides: Overrides,
-    (mut discovered, mut wanted): (BTreeMap<String, Vec<String>>, mpsc::Receiver<()>),
+    (origin, overrides): (Origin, Overrides),
+    mut discovered: BTreeMap<String, Vec<String>>,
+    mut wishes: Wishes,
 ) {
-    let (changes, mut changed) = mpsc::channel(1);
-    let _watcher = watch_files(&origin, changes);
     let mut rediscover = tokio::time::interval(REDISCOVER);
     loop {
         let is_asked = tokio::select! {
-            Some(()) = wanted.recv() => true,
-            Some(()) = changed.recv() => true,
+            Some(()) = wishes.wanted.recv() => true,
+            Some(()) = wishes.changed.recv() => true,
             _ = rediscover.tick() => false,
         };
         if is_asked {
             // An editor writes in several steps, a ConfigMap swaps links.
             tokio::time::sleep(SETTLE).await;
-            while changed.try_recv().is_ok() {}
+            while wishes.changed.try_recv().is_ok() {}
+            cover(&mut wishes.watching, &origin);
+            // Pools that come with this may have models to find.
+            rediscover.reset_immediately();
         } else if !discover(&gateway, &mut discovered).await {
             continue;
         }
@@ -176,22 +195,10 @@ async fn discover(gateway: &Gateway, discovered: &mut BTreeMap<String, Vec<Strin
     is_changed
 }
 
-/// Watches the folder, not the file: that is what sees a file replaced by another.
-fn watch_files(origin: &Origin, changes: mpsc::Sender<()>) -> Option<notify::RecommendedWatcher> {
-    let Origin::File(path) = origin else { return None };
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let told = move |event: notify::Result<notify::Event>| {
-        if event.is_ok_and(|event| !event.kind.is_access()) {
-            let _ = changes.try_send(());
-        }
-    };
-    let watcher = notify::recommended_watcher(told).and_then(|mut watcher| {
-        watcher.watch(folder, notify::RecursiveMode::NonRecursive)?;
-        Ok(watcher)
-    });
-    watcher
-        .inspect_err(|error| tracing::warn!(%error, "changes of the configuration are not seen; send SIGHUP"))
-        .ok()
+fn cover(watching: &mut Watching, origin: &Origin) {
+    if let Origin::File(path) = origin {
+        watching.cover(path);
+    }
 }
 
 async fn bind(address: SocketAddr) -> Result<TcpListener, String> {

@@ -185,6 +185,12 @@ impl StreamReader {
         self.terminal
     }
 
+    /// Whether content came: text, reasoning or part of a tool call.
+    #[must_use]
+    pub fn has_content(&self) -> bool {
+        self.first_content.is_some()
+    }
+
     /// Output tokens so far: the last running usage plus what was counted since. It may fall when a report corrects the count.
     #[must_use]
     pub fn produced(&self) -> u64 {

@@ -6,7 +6,7 @@ use super::{Arrival, Gate, Stage};
 use crate::bucket::Shape;
 use crate::directory::Line;
 use crate::ledger::CellId;
-use crate::policy::{BackendId, ClassId, ModelId, PoolId, TenantId};
+use crate::policy::{BackendId, ClassId, KeyId, ModelId, PoolId, TenantId};
 use crate::scope::{Limit, Owner};
 use crate::subjects::Place;
 use crate::units::{Moment, Tokens};
@@ -74,6 +74,13 @@ impl Gate {
     pub fn limits_met(&self, arrival: &Arrival, now: Moment) -> Vec<LimitView> {
         let places = self.places(arrival, now).unwrap_or_default();
         self.lines(arrival, &places, false).iter().map(|line| self.limit_view(line)).collect()
+    }
+
+    /// The fixed limits that every request of a key meets, whatever its model.
+    #[must_use]
+    pub fn limits_of(&self, tenant: TenantId, key: Option<KeyId>) -> Vec<LimitView> {
+        let lines = self.directory.fixed(&self.policy, tenant, key, ModelId(u32::MAX));
+        lines.map(|line| self.limit_view(line)).collect()
     }
 
     /// Every fixed limit.

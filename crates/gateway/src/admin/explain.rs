@@ -17,6 +17,7 @@ use crate::gateway::Gateway;
 use crate::identify::identify;
 use crate::intake::{self, Intake, Sender};
 use crate::live::Live;
+use crate::problem;
 
 /// A request to explain: who sends what where.
 #[derive(Debug, Deserialize)]
@@ -146,7 +147,7 @@ fn decide(gateway: &Gateway, live: &Live, intake: &Intake, steps: &mut Vec<Value
     let policy = &live.policy;
     let tenant = &policy.tenants[intake.arrival.tenant.0 as usize].name;
     let refusal_json = |refusal: Refusal| {
-        let limit = refusal.limit.map(|limit| limit.name(policy));
+        let limit = problem::bound_name(&refusal, policy, &intake::asker_of(&intake.arrival));
         refused(&Problem::Refused { refusal, limit, tenant: tenant.clone() }, dialect)
     };
     match gateway.driver.preview(&intake.arrival) {

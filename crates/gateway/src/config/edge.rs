@@ -177,10 +177,6 @@ pub struct Bounds {
     pub headers_max: usize,
     /// Most client connections at the same time.
     pub connections_max: usize,
-    /// Longest event of a stream that is read for its usage, in bytes.
-    pub event_bytes_max: usize,
-    /// Most bytes of a whole answer that are read for its usage.
-    pub answer_capture_bytes_max: usize,
     /// Most models taken from the backends of a pool.
     pub models_max: usize,
     /// Most finished requests kept for the admin API.
@@ -190,12 +186,10 @@ pub struct Bounds {
 /// Bounds on time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// For a client to send a request's header.
+    /// For a client to send a request's header, counted from the connection's begin or the answer before.
     pub client_header: Duration,
     /// Longest pause while a client sends a body.
     pub client_body: Duration,
-    /// Longest pause between two requests of a client's connection.
-    pub client_idle: Duration,
     /// Longest time that a client takes nothing of its answer.
     pub client_write: Duration,
     /// To connect to a backend.

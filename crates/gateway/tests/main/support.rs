@@ -55,6 +55,28 @@ tenants:
     )
 }
 
+/// A pool called `main` with the model `m`, counted as in the fixture; `more` goes under it, indented by four.
+pub(crate) fn pool(backends: &[SocketAddr], more: &str) -> String {
+    let urls: Vec<String> = backends.iter().map(|address| format!("\"http://{address}\"")).collect();
+    let urls = urls.join(", ");
+    format!(
+        "pools:
+  - name: main
+    models: [m]
+    engine: vllm
+    backends: [{urls}]
+    tokenizer: {{vocabulary: words, mode: exact}}
+    health: off
+{more}"
+    )
+}
+
+/// A pool as in [`pool`] and the fixture's tenant with other limits; `more` goes under the tenant, indented by four.
+pub(crate) fn limited(backend: SocketAddr, limits: &str, more: &str) -> String {
+    let pool = pool(&[backend], "");
+    format!("{pool}tenants:\n  - name: t\n    keys: [\"{KEY}\"]\n    limits: {{{limits}}}\n{more}")
+}
+
 /// The key of the fixture's tenant.
 pub(crate) const KEY: &str = "key-of-tenant-t-0001";
 
@@ -74,6 +96,33 @@ impl TestGateway {
         let headers: Vec<(&str, &str)> =
             headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
         send(self.address(), "POST", path, &headers, Bytes::from(body.to_string())).await
+    }
+
+    /// A request with the fixture's key and further headers.
+    pub(crate) async fn post_with(&self, path: &str, more: &[(&str, &str)], body: &Value) -> Reply {
+        read(self.begin(path, more, body).await).await
+    }
+
+    /// Sends a request with the fixture's key and further headers; gives the answer when its head is there.
+    pub(crate) async fn begin(
+        &self,
+        path: &str,
+        more: &[(&str, &str)],
+        body: &Value,
+    ) -> http::Response<Incoming> {
+        let key = format!("Bearer {KEY}");
+        let mut headers = vec![("authorization", key.as_str())];
+        headers.extend_from_slice(more);
+        let body = Bytes::from(body.to_string());
+        in_time("the head of an answer", open(self.address(), "POST", path, &headers, body)).await
+    }
+
+    /// Opens a chat completion that streams and reads it until so many events have come; what is given keeps it open.
+    pub(crate) async fn stream(&self, body: &Value, events: usize) -> Streaming {
+        let response = self.begin("/v1/chat/completions", &[], &streaming(body)).await;
+        let mut stream = Streaming { status: response.status().as_u16(), response, body: Vec::new() };
+        while stream.events() < events && stream.more().await {}
+        stream
     }
 
     /// `GET` on the admin API.
@@ -112,6 +161,39 @@ impl TestGateway {
             .unwrap_or_else(|| panic!("{limit} in {shown}"));
         found["level"].as_i64().unwrap()
     }
+}
+
+/// A streamed answer that is being read. Dropping it closes the connection.
+#[derive(Debug)]
+pub(crate) struct Streaming {
+    pub(crate) status: u16,
+    response: http::Response<Incoming>,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Streaming {
+    /// Events so far.
+    pub(crate) fn events(&self) -> usize {
+        self.body.windows(2).filter(|bytes| bytes == b"\n\n").count()
+    }
+
+    /// Reads on; false at the end.
+    pub(crate) async fn more(&mut self) -> bool {
+        match in_time("more of a stream", self.response.body_mut().frame()).await {
+            Some(Ok(frame)) => {
+                self.body.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
+                true
+            }
+            Some(Err(_)) | None => false,
+        }
+    }
+}
+
+/// The request, asking for a stream.
+pub(crate) fn streaming(body: &Value) -> Value {
+    let mut body = body.clone();
+    body["stream"] = Value::Bool(true);
+    body
 }
 
 /// Waits for a condition.
@@ -241,6 +323,8 @@ pub(crate) enum Step {
     Write(Vec<u8>),
     /// Waits until the test says so with [`Backend::go_on`].
     Wait,
+    /// Waits that long: the pace of a backend, for tests in real time.
+    Pause(Duration),
     /// Closes the connection.
     Close,
     /// Reads until the gateway closes the connection.
@@ -254,11 +338,29 @@ pub(crate) struct Backend {
     task: tokio::task::JoinHandle<()>,
 }
 
+/// What a scripted backend answers by its script.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Heard {
+    #[default]
+    Posts,
+    All,
+}
+
 #[derive(Default)]
 struct BackendState {
+    heard: Heard,
     got: Mutex<Vec<Got>>,
     closed: Mutex<usize>,
-    go: tokio::sync::Notify,
+    go: Go,
+}
+
+/// How often a wait may go on.
+struct Go(tokio::sync::Semaphore);
+
+impl Default for Go {
+    fn default() -> Self {
+        Self(tokio::sync::Semaphore::new(0))
+    }
 }
 
 impl Drop for Backend {
@@ -268,11 +370,21 @@ impl Drop for Backend {
 }
 
 impl Backend {
-    /// Starts one.
+    /// Starts one that answers every `POST` by the script. A `GET` (the gateway asks for health and models by itself) finds nothing
+    /// and is not among [`got`](Self::got).
     pub(crate) async fn start(answer: impl Fn(&Got) -> Vec<Step> + Send + Sync + 'static) -> Self {
+        Self::start_for(Heard::Posts, answer).await
+    }
+
+    /// Starts one that answers every request by the script.
+    pub(crate) async fn for_all(answer: impl Fn(&Got) -> Vec<Step> + Send + Sync + 'static) -> Self {
+        Self::start_for(Heard::All, answer).await
+    }
+
+    async fn start_for(heard: Heard, answer: impl Fn(&Got) -> Vec<Step> + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let state = Arc::new(BackendState::default());
+        let state = Arc::new(BackendState { heard, ..BackendState::default() });
         let (shared, answer) = (Arc::clone(&state), Arc::new(answer));
         let task = tokio::spawn(async move {
             let mut connections = tokio::task::JoinSet::new();
@@ -301,7 +413,17 @@ impl Backend {
 
     /// Lets one [`Step::Wait`] go on, also one that is still to come.
     pub(crate) fn go_on(&self) {
-        self.state.go.notify_one();
+        self.state.go.0.add_permits(1);
+    }
+
+    /// Waits until the backend has got so many requests.
+    pub(crate) async fn has_got(&self, count: usize) {
+        until("the backend gets requests", || self.state.got.lock().unwrap().len() >= count).await;
+    }
+
+    /// Waits until the gateway has closed so many connections while the backend was in [`Step::AwaitClose`].
+    pub(crate) async fn is_left(&self, count: usize) {
+        until("the gateway closes", || self.closed() >= count).await;
     }
 }
 
@@ -312,6 +434,13 @@ async fn converse(
 ) {
     let mut read = Vec::new();
     while let Some(got) = next_request(&mut stream, &mut read).await {
+        if state.heard == Heard::Posts && got.head.starts_with("GET ") {
+            let nothing = json_answer(404, &Value::Null);
+            if stream.write_all(&nothing).await.is_err() {
+                return;
+            }
+            continue;
+        }
         let steps = answer(&got);
         state.got.lock().unwrap().push(got);
         for step in steps {
@@ -322,7 +451,8 @@ async fn converse(
                         return;
                     }
                 }
-                Step::Wait => state.go.notified().await,
+                Step::Wait => state.go.0.acquire().await.unwrap().forget(),
+                Step::Pause(pause) => tokio::time::sleep(pause).await,
                 Step::Close => return,
                 Step::AwaitClose => {
                     let mut rest = [0; 1024];
@@ -390,6 +520,41 @@ pub(crate) fn chunk(bytes: &[u8]) -> Vec<u8> {
     framed.extend_from_slice(bytes);
     framed.extend_from_slice(b"\r\n");
     framed
+}
+
+/// A streamed event with this data.
+pub(crate) fn event(data: &str) -> Vec<u8> {
+    chunk(format!("data: {data}\n\n").as_bytes())
+}
+
+/// A streamed chat answer of so many pieces, with its usage if it has one, as bytes of a whole HTTP answer.
+pub(crate) fn chat_stream(pieces: usize, usage: Option<(u64, u64)>) -> Vec<u8> {
+    let mut answer = STREAM_HEAD.to_vec();
+    (0..pieces).for_each(|_| answer.extend(delta("w ")));
+    answer.extend(chat_stream_end(usage));
+    answer
+}
+
+/// The end of a streamed chat answer.
+pub(crate) fn chat_stream_end(usage: Option<(u64, u64)>) -> Vec<u8> {
+    let piece = |choices: Value, usage: Value| {
+        serde_json::json!({
+            "id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m",
+            "choices": choices, "usage": usage,
+        })
+        .to_string()
+    };
+    let finish = serde_json::json!([{"index": 0, "delta": {}, "finish_reason": "stop"}]);
+    let mut end = event(&piece(finish, Value::Null));
+    if let Some((input, output)) = usage {
+        let usage = serde_json::json!({
+            "prompt_tokens": input, "completion_tokens": output, "total_tokens": input + output,
+        });
+        end.extend(event(&piece(serde_json::json!([]), usage)));
+    }
+    end.extend(event("[DONE]"));
+    end.extend_from_slice(LAST_CHUNK);
+    end
 }
 
 /// The end of a chunked body.

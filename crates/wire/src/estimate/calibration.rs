@@ -80,7 +80,9 @@ impl Calibration {
             self.samples[self.next] = sample;
         }
         self.next = (self.next + 1) % SAMPLES_MAX;
-        self.fit = self.fitted();
+        if self.samples.len() < REFITS_EACH_BELOW || self.next.is_multiple_of(REFIT_EVERY) {
+            self.fit = self.fitted();
+        }
     }
 
     /// The interval for this model. As it came while fewer than eight samples are known.
@@ -140,8 +142,12 @@ impl Calibration {
 }
 
 fn quantile(values: impl Iterator<Item = u64>, index: usize) -> u64 {
-    let mut values: Vec<_> = values.collect();
-    *values.select_nth_unstable(index).1
+    let (mut sorted, mut count) = ([0; SAMPLES_MAX], 0);
+    for (place, value) in sorted.iter_mut().zip(values) {
+        *place = value;
+        count += 1;
+    }
+    *sorted[..count].select_nth_unstable(index).1
 }
 
 fn millionths(part: u64, whole: u64) -> u64 {
@@ -159,6 +165,10 @@ const RATIO_MAX: u64 = MILLION * 8;
 /// Shorter inputs are mostly what the engine's chat template adds.
 const TOKENS_MIN: u64 = 16;
 const SAMPLES_MIN: usize = 8;
+/// With fewer samples each report is taken in at once, later every eighth: taking in costs more than
+/// the report.
+const REFITS_EACH_BELOW: usize = 32;
+const REFIT_EVERY: usize = 8;
 /// Added to the spread seen, as the next text is not one of those seen.
 const SPARE: u64 = 30_000;
 const NEEDED_MIN: u64 = MILLION / 8;

@@ -9,7 +9,7 @@ pub(super) fn ordinary() -> Vec<(&'static str, String)> {
         ("Rust, splice", include_str!("../../src/splice.rs").to_owned()),
         ("Rust, events", include_str!("../../src/sse.rs").to_owned()),
         ("Rust, count", include_str!("../../src/count.rs").to_owned()),
-        ("Rust, tests", include_str!("../counting.rs").to_owned()),
+        ("Rust, tests", include_str!("mod.rs").to_owned()),
         ("JSON", JSON.repeat(8)),
         ("Python", PYTHON.repeat(2)),
         ("Markdown", MARKDOWN.to_owned()),

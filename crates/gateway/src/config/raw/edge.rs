@@ -17,10 +17,6 @@ pub struct Bounds {
     pub max_headers: Option<Count>,
     /// Most client connections at the same time. Default: 10,000. Bound: 1 to 1,000,000.
     pub max_connections: Option<Count>,
-    /// Longest event of a stream that is read for its usage; a longer one passes unread and is estimated. Default: `1MiB`. Bound: 1KiB to 8MiB.
-    pub max_event: Option<Size>,
-    /// Most bytes of a whole answer that are read for its usage; a longer one passes unread and is estimated. Default: `4MiB`. Bound: 1KiB to 64MiB.
-    pub max_answer_capture: Option<Size>,
     /// Most end users whose balances are kept at the same time; beyond it newcomers of a tenant share one set of limits. Default: 100,000. Bound: 1 to 10,000,000.
     pub max_end_users: Option<Count>,
     /// Most models taken from the backends of a pool with `models: "*"`. Default: 1,000. Bound: 1 to 100,000.
@@ -33,12 +29,10 @@ pub struct Bounds {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Timeouts {
-    /// Longest time for a client to send a request's header. Default: `10s`. Bound: 100ms to 1h.
+    /// Longest time until a client's request header is there, counted from the begin of its connection or from the answer before: it ends idle connections too. Default: `60s`. Bound: 100ms to 1h.
     pub client_header: Option<TimeSpan>,
     /// Longest pause while a client sends a request's body. Default: `30s`. Bound: 100ms to 1h.
     pub client_body: Option<TimeSpan>,
-    /// Longest pause between two requests of a client's connection. Default: `2m`. Bound: 1s to 24h.
-    pub client_idle: Option<TimeSpan>,
     /// Longest time that a client takes nothing of its answer. Default: `30s`. Bound: 100ms to 1h.
     pub client_write: Option<TimeSpan>,
     /// Longest time to connect to a backend. Default: `5s`. Bound: 10ms to 10m.

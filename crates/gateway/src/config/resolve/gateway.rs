@@ -53,15 +53,6 @@ impl Resolver<'_> {
         let body_bytes_max = size("max_body", written.max_body, 16 << 20, 1 << 10, (1 << 30, "1KiB to 1GiB"));
         let header_bytes_max =
             size("max_header_bytes", written.max_header_bytes, 64 << 10, 8 << 10, (1 << 20, "8KiB to 1MiB"));
-        let event_bytes_max =
-            size("max_event", written.max_event, 1 << 20, 1 << 10, (8 << 20, "1KiB to 8MiB"));
-        let answer_capture_bytes_max = size(
-            "max_answer_capture",
-            written.max_answer_capture,
-            4 << 20,
-            1 << 10,
-            (64 << 20, "1KiB to 64MiB"),
-        );
         let mut count = |key: &str, value: Option<Count>, default: u32, least: u32, most: (u32, &str)| {
             self.bounded(&spot.key(key), value, Count(default), (Count(least)..=Count(most.0), most.1)).0
                 as usize
@@ -77,8 +68,6 @@ impl Resolver<'_> {
                 1,
                 (1_000_000, "1 to 1,000,000"),
             ),
-            event_bytes_max,
-            answer_capture_bytes_max,
             models_max: count("max_models", written.max_models, MODELS_DEFAULT, 1, (100_000, "1 to 100,000")),
             recent_requests_max: count(
                 "max_recent_requests",
@@ -115,9 +104,8 @@ impl Resolver<'_> {
             .duration()
         };
         Timeouts {
-            client_header: span("client_header", written.client_header, 10_000, 100, HOUR),
+            client_header: span("client_header", written.client_header, 60_000, 100, HOUR),
             client_body: span("client_body", written.client_body, 30_000, 100, HOUR),
-            client_idle: span("client_idle", written.client_idle, 120_000, 1_000, (86_400_000, "1s to 24h")),
             client_write: span("client_write", written.client_write, 30_000, 100, HOUR),
             connect: span("connect", written.connect, 5_000, 10, (600_000, "10ms to 10m")),
             first_byte: span("first_byte", written.first_byte, 600_000, 100, DAY),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use fairlane_core::gate::{
     Account, Answer, Arrival, Effect, Event, Gate, LimitView, Outcome, Report, Reported, RequestId,
 };
-use fairlane_core::ledger::{Ledger, Reservation, Verdict};
+use fairlane_core::ledger::{Ledger, Reservation, ReservationId, Verdict};
 use fairlane_core::policy::{BackendId, ClassId, Dimension, KeyId, ModelId, Policy, PoolId, TenantId};
 use fairlane_core::refusal::{Reason, Refusal, Retry};
 use fairlane_core::scope::Owner;
@@ -48,6 +48,9 @@ pub(crate) struct World {
     /// Every refusal: when, who.
     pub(crate) refusals: Vec<(Moment, RequestId)>,
     pub(crate) abandoned: Vec<RequestId>,
+    /// The reservation that each request asked for at its arrival.
+    pub(crate) admissions: BTreeMap<RequestId, ReservationId>,
+    arriving: Option<RequestId>,
     next: u64,
 }
 
@@ -65,6 +68,8 @@ impl World {
             starts: Vec::new(),
             refusals: Vec::new(),
             abandoned: Vec::new(),
+            admissions: BTreeMap::new(),
+            arriving: None,
             next: 0,
         }
     }
@@ -80,7 +85,9 @@ impl World {
         let arrival = Arrival { request, ..arrival };
         self.states.insert(request, State::Waiting);
         self.arrivals.insert(request, arrival.clone());
+        self.arriving = Some(request);
         self.handle(Event::Arrive(arrival));
+        self.arriving = None;
         request
     }
 
@@ -187,9 +194,9 @@ impl World {
         }
     }
 
-    /// Tokens in the open reservations of this request.
-    pub(crate) fn account_reserved(&self, request: RequestId) -> u64 {
-        self.recorder.tokens_of_admission(request.0)
+    /// Tokens in the open reservation of this request.
+    pub(crate) fn reserved(&self, request: RequestId) -> u64 {
+        self.recorder.reserved(self.admissions[&request])
     }
 
     pub(crate) fn running(&self) -> Vec<RequestId> {
@@ -207,9 +214,7 @@ impl World {
             .all_limits()
             .iter()
             .find(|view| {
-                view.limit.owner == owner
-                    && view.limit.dimension == dimension
-                    && view.limit.model.is_none()
+                view.limit.owner == owner && view.limit.dimension == dimension && view.limit.model.is_none()
             })
             .expect("the policy has this limit")
     }
@@ -305,6 +310,10 @@ impl World {
     }
 
     fn reserve(&mut self, reservation: Reservation) {
+        // The first question after an arrival is the newcomer's.
+        if let Some(request) = self.arriving.take() {
+            self.admissions.insert(request, reservation.id);
+        }
         let verdict = match self.store {
             Store::AtOnce | Store::TellsLate => Some(self.decide(&reservation)),
             Store::DecidesLate => None,

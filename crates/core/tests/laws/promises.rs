@@ -71,8 +71,7 @@ fn a_shared_limit_tells_the_exact_wait_to_everybody() {
 #[test]
 fn promises_are_bounded_in_cells_and_per_cell() {
     let mut promises = Promises::default();
-    let shape =
-        Shape { rate: Rate::new(1, 1).unwrap(), capacity: Amount::whole(10), debt_max: Amount::ZERO };
+    let shape = Shape { rate: Rate::new(1, 1).unwrap(), capacity: Amount::whole(10), debt_max: Amount::ZERO };
     let (cost, exact, now) = (Amount::whole(1), Micros(5), Moment(0));
     let cell = |index: usize| CellId { index: index as u32, epoch: 0 };
     let full = Micros(5 + PROMISES_PER_CELL_MAX as u64 * 1_000_000);
@@ -143,7 +142,11 @@ fn outcomes(steps: &[(u8, u64, u32)], flood: u8, shared: bool) -> Vec<Option<Mic
                 }
             }
             _ => {
-                asked.push(world.arrive(Arrival { tenant: TenantId(1), end_user: Some(7), ..ask(*cost, 10) }));
+                asked.push(world.arrive(Arrival {
+                    tenant: TenantId(1),
+                    end_user: Some(7),
+                    ..ask(*cost, 10)
+                }));
             }
         }
         for _ in 0..flood {

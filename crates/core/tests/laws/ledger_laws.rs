@@ -90,10 +90,8 @@ impl Bench {
         }
         let place = usize::from(which) % self.open.len();
         let (id, charges) = &mut self.open[place];
-        let drawn: Vec<Charge> = charges
-            .iter()
-            .map(|charge| Charge { reserved: share(&charge.shape, part), ..*charge })
-            .collect();
+        let drawn: Vec<Charge> =
+            charges.iter().map(|charge| Charge { reserved: share(&charge.shape, part), ..*charge }).collect();
         for (charge, drawn) in charges.iter_mut().zip(&drawn) {
             charge.reserved += drawn.reserved;
         }
@@ -306,7 +304,8 @@ fn check_usage(shapes: &[Shape], steps: &[Step]) {
         }
     }
     for (place, shape) in shapes.iter().enumerate() {
-        let entries: Vec<_> = spent.iter().filter(|((_, at), _)| *at == place).map(|(_, entry)| *entry).collect();
+        let entries: Vec<_> =
+            spent.iter().filter(|((_, at), _)| *at == place).map(|(_, entry)| *entry).collect();
         check_usage_of_cell(shape, &entries);
     }
 }
@@ -338,8 +337,7 @@ fn settlement(id: ReservationId, mut charges: Vec<Charge>, used: u16) -> Settlem
 }
 
 fn charge(index: u32, shape: &Shape, reserved: Amount) -> Charge {
-    let limit =
-        Limit { owner: Owner::Tenant(TenantId(index)), model: None, dimension: Dimension::Tokens };
+    let limit = Limit { owner: Owner::Tenant(TenantId(index)), model: None, dimension: Dimension::Tokens };
     Charge { cell: cell(index), limit, shape: *shape, reserved, used: Amount::ZERO, shadow: false }
 }
 

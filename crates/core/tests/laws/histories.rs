@@ -179,7 +179,7 @@ fn arrival(who: u16, size: u16) -> Arrival {
         end_user: Some(choice(5, 4)).filter(|user| *user > 0).map(u128::from),
         choices: 1 + choice(7, 2),
         // Now and then a request that can never fit.
-        output_bound: Tokens(u64::from(size % 16) * if size % 97 == 0 { 4_000 } else { 40 }),
+        output_bound: Tokens(u64::from(size % 16) * if size.is_multiple_of(97) { 4_000 } else { 40 }),
         ..ask(u64::from(size / 16) / 8, 0)
     }
 }

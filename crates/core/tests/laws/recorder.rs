@@ -105,7 +105,11 @@ impl Exact {
 
 impl Recorder {
     /// The decision that exact arithmetic makes on these charges: shadowed places, or the longest wait with its place.
-    pub(crate) fn judge(&self, charges: &[Charge], now: Moment) -> Result<Vec<usize>, (usize, Option<Micros>)> {
+    pub(crate) fn judge(
+        &self,
+        charges: &[Charge],
+        now: Moment,
+    ) -> Result<Vec<usize>, (usize, Option<Micros>)> {
         let waits: Vec<(usize, bool, Option<Micros>)> = charges
             .iter()
             .enumerate()
@@ -213,9 +217,9 @@ impl Recorder {
         self.open.values().map(|open| open.tokens).sum()
     }
 
-    /// Tokens of an open reservation. Without limits of pools and backends the n-th reservation is the n-th request's.
-    pub(crate) fn tokens_of_admission(&self, number: u64) -> u64 {
-        self.open[&ReservationId(number)].tokens
+    /// Tokens of an open reservation.
+    pub(crate) fn reserved(&self, id: ReservationId) -> u64 {
+        self.open[&id].tokens
     }
 
     pub(crate) fn open(&self) -> usize {
@@ -275,7 +279,10 @@ impl Recorder {
         for id in gone {
             let cell = self.cells.remove(&id).unwrap().at(now);
             let ends = matches!(self.dimensions[&id], Dimension::RunBudget | Dimension::RunSteps);
-            assert!(ends || cell.floor() == i128::from(cell.shape.capacity.0), "{id:?} forgotten before it was full");
+            assert!(
+                ends || cell.floor() == i128::from(cell.shape.capacity.0),
+                "{id:?} forgotten before it was full"
+            );
         }
     }
 

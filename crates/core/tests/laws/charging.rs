@@ -42,13 +42,13 @@ fn quantile_takes_the_ninetieth_percentile_once_it_knows_eight_outputs() {
         world.advance_secs(100);
     }
     let cold = world.arrive(ask(10, 1_000));
-    assert_eq!(world.account_reserved(cold), 10 + 40, "the model's mean while there are fewer");
+    assert_eq!(world.reserved(cold), 10 + 40, "the model's mean while there are fewer");
     world.complete(cold, 10, 80);
     world.advance_secs(100);
     let warm = world.arrive(ask(10, 1_000));
-    assert_eq!(world.account_reserved(warm), 10 + 80);
+    assert_eq!(world.reserved(warm), 10 + 80);
     let bounded = world.arrive(ask(10, 520));
-    assert_eq!(world.account_reserved(bounded), 10 + 80, "a bound of the same class");
+    assert_eq!(world.reserved(bounded), 10 + 80, "a bound of the same class");
     let level = world.tokens();
     world.complete(warm, 10, 700);
     assert_eq!(world.tokens(), level + 90 - 710, "the difference is settled");
@@ -58,9 +58,9 @@ fn quantile_takes_the_ninetieth_percentile_once_it_knows_eight_outputs() {
 fn quantile_before_any_output_takes_the_least_of_bound_and_512() {
     let mut world = World::new(charged(Charging::Quantile));
     let large = world.arrive(ask(10, 1_000));
-    assert_eq!(world.account_reserved(large), 10 + 512);
+    assert_eq!(world.reserved(large), 10 + 512);
     let small = world.arrive(ask(10, 100));
-    assert_eq!(world.account_reserved(small), 10 + 100);
+    assert_eq!(world.reserved(small), 10 + 100);
 }
 
 #[test]

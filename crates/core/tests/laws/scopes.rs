@@ -225,10 +225,7 @@ fn asker() -> Arrival {
 /// What [`asker`] takes from a limit of this dimension, in whole units.
 fn cost(dimension: Dimension) -> u64 {
     match dimension {
-        Dimension::Requests
-        | Dimension::ConcurrentRequests
-        | Dimension::RunSteps
-        | Dimension::NewRuns => 1,
+        Dimension::Requests | Dimension::ConcurrentRequests | Dimension::RunSteps | Dimension::NewRuns => 1,
         Dimension::Tokens | Dimension::RunBudget => Tokens(60 + 40).0,
         Dimension::InputTokens => 60,
         Dimension::OutputTokens => 40,

@@ -1,4 +1,5 @@
 //! Exact counts against the counts of the reference libraries, and estimates against exact counts.
+#![expect(clippy::unwrap_used, reason = "helpers of tests, which shall fail loudly")]
 
 mod texts;
 
