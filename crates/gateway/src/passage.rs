@@ -218,7 +218,12 @@ impl Ending {
         Self {
             report: Report {
                 outcome,
-                answer: if outcome == Outcome::UpstreamError { Answer::Nothing } else { Answer::Content },
+                answer: match (outcome, summary.source) {
+                    (Outcome::UpstreamError, _) => Answer::Nothing,
+                    // A token count, say: a complete answer for which nothing ran.
+                    (Outcome::Completed, WireSource::None) => Answer::Rejected,
+                    _ => Answer::Content,
+                },
                 reported: Reported {
                     input: usage.input.map(Tokens),
                     cached: Tokens(usage.cached.unwrap_or(0)),

@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use crate::config::{Config, Source, Surroundings};
+use crate::config::{Config, KeyDigest, Source, Surroundings};
 use crate::gateway::Gateway;
 use crate::watching::Watching;
 use crate::{admin, clock, health, listen};
@@ -151,16 +151,22 @@ async fn keep_reading(
     mut wishes: Wishes,
 ) {
     let mut rediscover = tokio::time::interval(REDISCOVER);
+    let mut content = content_of(&origin);
     loop {
-        let is_asked = tokio::select! {
-            Some(()) = wishes.wanted.recv() => true,
-            Some(()) = wishes.changed.recv() => true,
-            _ = rediscover.tick() => false,
+        let (is_asked, may_be_noise) = tokio::select! {
+            Some(()) = wishes.wanted.recv() => (true, false),
+            Some(()) = wishes.changed.recv() => (true, true),
+            _ = rediscover.tick() => (false, false),
         };
         if is_asked {
             // An editor writes in several steps, a ConfigMap swaps links.
             tokio::time::sleep(SETTLE).await;
             while wishes.changed.try_recv().is_ok() {}
+            let before = std::mem::replace(&mut content, content_of(&origin));
+            if may_be_noise && before == content {
+                // The folder is watched, and other files live there too.
+                continue;
+            }
             cover(&mut wishes.watching, &origin);
             // Pools that come with this may have models to find.
             rediscover.reset_immediately();
@@ -179,6 +185,18 @@ async fn keep_reading(
             }
         }
     }
+}
+
+/// A digest of all files of the configuration, as far as they can be read.
+fn content_of(origin: &Origin) -> Option<KeyDigest> {
+    let Origin::File(path) = origin else { return None };
+    let mut bytes = std::fs::read(path).ok()?;
+    if let Ok(source) = Source::read(path) {
+        for file in source.files().filter(|file| *file != path) {
+            bytes.extend_from_slice(&std::fs::read(file).unwrap_or_default());
+        }
+    }
+    Some(KeyDigest::of(&bytes))
 }
 
 /// Takes in what backends list; whether that is another set of models than before.

@@ -10,10 +10,12 @@ use fairlane_core::units::Micros;
 use fairlane_wire::answer::Problem;
 use fairlane_wire::splice::is_control_header;
 use fairlane_wire::stream::{Coding, Opening};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, header, response};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header, response};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
+use hyper_util::client::legacy::Error as ClientError;
+use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::config::{CredentialHeader, Edge, EdgeBackend, Timeouts};
@@ -119,15 +121,11 @@ impl Upstream {
     ) -> Sent {
         let started = Instant::from_std(crate::clock::monotonic());
         let first_byte_by = started + timeouts.first_byte.min(timeouts.total);
-        let request = match build(outgoing, backend) {
-            Ok(request) => request,
+        let answer = match self.request(outgoing, backend, first_byte_by).await {
+            Ok(answer) => answer,
             Err(message) => return Sent::Failed(bad_gateway(message), Fault::Answer),
         };
-        let client = match self.clients.load().of(backend) {
-            Ok(client) => client,
-            Err(message) => return Sent::Failed(bad_gateway(message), Fault::Answer),
-        };
-        let response = match timeout_at(first_byte_by, client.request(request)).await {
+        let response = match answer {
             Err(_) => return Sent::Failed(LastAnswer::Problem(Problem::GatewayTimeout), Fault::Timeout),
             Ok(Err(error)) if error.is_connect() => {
                 let message = "the backend cannot be reached".to_owned();
@@ -148,6 +146,24 @@ impl Upstream {
             500.. => Sent::Failed(keep(head, incoming).await, Fault::Answer),
             200..=299 => open(head, incoming, shape, first_byte_by).await,
             _ => Sent::Answer(Box::new(unread(head, incoming, shape))),
+        }
+    }
+
+    /// One request, and once more where a kept-alive connection turns out to be closed: a backend may close an idle one at the
+    /// very moment that it is used, which is nobody's failure.
+    async fn request(
+        &self,
+        outgoing: &Outgoing,
+        backend: &EdgeBackend,
+        by: Instant,
+    ) -> Result<Result<Result<Response<Incoming>, ClientError>, Elapsed>, String> {
+        let client = self.clients.load().of(backend)?;
+        let answer = timeout_at(by, client.request(build(outgoing, backend)?)).await;
+        match &answer {
+            Ok(Err(error)) if closed_unanswered(error) => {
+                Ok(timeout_at(by, client.request(build(outgoing, backend)?)).await)
+            }
+            _ => Ok(answer),
         }
     }
 
@@ -315,6 +331,12 @@ fn opened_with_error(reader: &Reader) -> Sent {
         429 | 503 | 529 => Sent::Busy(answer, None),
         _ => Sent::Failed(answer, Fault::Answer),
     }
+}
+
+/// The connection ended before one byte of an answer.
+fn closed_unanswered(error: &ClientError) -> bool {
+    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<hyper::Error>());
+    !error.is_connect() && cause.is_some_and(|cause| cause.is_incomplete_message() || cause.is_canceled() || cause.is_closed())
 }
 
 /// An answer that is passed on without a look at its first event.
