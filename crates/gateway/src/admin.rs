@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Bytes;
+use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, Request, State};
 use axum::middleware::{self, Next};
 use axum::response::sse::{Event as SseEvent, Sse};
@@ -100,7 +101,13 @@ struct Page {
     limit: Option<usize>,
 }
 
-async fn requests(State(gateway): State<Arc<Gateway>>, Query(page): Query<Page>) -> Response {
+async fn requests(
+    State(gateway): State<Arc<Gateway>>,
+    page: Result<Query<Page>, QueryRejection>,
+) -> Response {
+    let Ok(Query(page)) = page else {
+        return fault(StatusCode::BAD_REQUEST, "limit is the whole number of requests to show");
+    };
     let records = gateway.usage.last(page.limit.unwrap_or(PAGE).min(PAGE_MAX));
     answer(&json!({ "requests": records }))
 }

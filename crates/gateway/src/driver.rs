@@ -184,7 +184,10 @@ impl Driver {
         let now = self.clock.now();
         self.with(|state| {
             let views = state.gate.limits_of(tenant, key).into_iter();
-            views.filter(|view| view.slots_used.is_none()).map(|view| budget(&state.level(view, now))).collect()
+            views
+                .filter(|view| view.slots_used.is_none())
+                .map(|view| budget(&state.level(view, now)))
+                .collect()
         })
     }
 

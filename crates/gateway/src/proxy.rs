@@ -70,20 +70,24 @@ async fn serve(
     let dialect = dialect_of(path);
     let answered = match (endpoint, passed) {
         (Some(Endpoint::Models), _) => models(gateway, live, sender, path),
-        (endpoint, passed) => match take_in(gateway, live, (endpoint, passed), sender, (&parts, body)).await {
-            Ok(intake) => {
-                let outgoing = Outgoing {
-                    method: parts.method.clone(),
-                    path: parts.uri.path_and_query().map_or_else(|| path.to_owned(), ToString::to_string),
-                    headers: outgoing_headers(&parts.headers, endpoint),
-                    body: intake.body.clone(),
-                };
-                let (gateway, live) = (Arc::clone(gateway), Arc::clone(live));
-                let id = id.to_owned();
-                return Ok(Exchange { gateway, live, endpoint, dialect, id, outgoing, intake }.run().await);
+        (endpoint, passed) => {
+            match take_in(gateway, live, (endpoint, passed), sender, (&parts, body)).await {
+                Ok(intake) => {
+                    let outgoing = Outgoing {
+                        method: parts.method.clone(),
+                        path: parts.uri.path_and_query().map_or_else(|| path.to_owned(), ToString::to_string),
+                        headers: outgoing_headers(&parts.headers, endpoint),
+                        body: intake.body.clone(),
+                    };
+                    let (gateway, live) = (Arc::clone(gateway), Arc::clone(live));
+                    let id = id.to_owned();
+                    return Ok(Exchange { gateway, live, endpoint, dialect, id, outgoing, intake }
+                        .run()
+                        .await);
+                }
+                Err(problem) => Err(problem),
             }
-            Err(problem) => Err(problem),
-        },
+        }
     };
     let response = answered.unwrap_or_else(|problem| {
         gateway.metrics.rejected(&problem);
@@ -102,9 +106,7 @@ async fn take_in(
     let bounds = &live.edge.bounds;
     let body = intake::read_body(body, bounds.body_bytes_max, live.edge.timeouts.client_body).await?;
     match (endpoint, passed) {
-        (Some(endpoint), _) => {
-            intake::take_in(gateway, live, endpoint, (sender, &parts.headers), body).await
-        }
+        (Some(endpoint), _) => intake::take_in(gateway, live, endpoint, (sender, &parts.headers), body).await,
         (None, Some((model, cost))) => Ok(intake::pass_through(sender, model, cost, body)),
         (None, None) => Err(unknown_path(parts.uri.path())),
     }

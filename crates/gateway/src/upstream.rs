@@ -336,7 +336,9 @@ fn opened_with_error(reader: &Reader) -> Sent {
 /// The connection ended before one byte of an answer.
 fn closed_unanswered(error: &ClientError) -> bool {
     let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<hyper::Error>());
-    !error.is_connect() && cause.is_some_and(|cause| cause.is_incomplete_message() || cause.is_canceled() || cause.is_closed())
+    !error.is_connect()
+        && cause
+            .is_some_and(|cause| cause.is_incomplete_message() || cause.is_canceled() || cause.is_closed())
 }
 
 /// An answer that is passed on without a look at its first event.

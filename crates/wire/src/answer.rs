@@ -258,7 +258,14 @@ fn param(problem: &Problem) -> Option<&str> {
     match problem {
         Problem::Malformed { param, .. } => param.as_deref(),
         Problem::NotFound { .. } => Some("model"),
-        _ => None,
+        Problem::Unauthorized { .. }
+        | Problem::BodyTooLarge { .. }
+        | Problem::UnknownEncoding { .. }
+        | Problem::BodyTimeout
+        | Problem::Refused { .. }
+        | Problem::BadGateway { .. }
+        | Problem::GatewayTimeout
+        | Problem::BackendError { .. } => None,
     }
 }
 

@@ -87,17 +87,21 @@ impl Private {
             .and_then(|file| file.take(PEM_BYTES_MAX + 1).read_to_end(&mut pem))
             .map_err(|error| format!("cannot read the ca_file {shown}: {error}"))?;
         if pem.len() as u64 > PEM_BYTES_MAX {
-            return Err(format!("the ca_file {shown} is larger than 1 MiB: keep the authorities that are needed"));
+            return Err(format!(
+                "the ca_file {shown} is larger than 1 MiB: keep the authorities that are needed"
+            ));
         }
         if let Some(known) = known.filter(|known| known.pem == pem) {
             return Ok(Self { pem, client: known.client.clone() });
         }
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(&pem) {
-            let added = certificate.map_err(|error| error.to_string()).and_then(|certificate| {
-                roots.add(certificate).map_err(|error| error.to_string())
-            });
-            added.map_err(|error| format!("the ca_file {shown} has a certificate that cannot be used: {error}"))?;
+            let added = certificate
+                .map_err(|error| error.to_string())
+                .and_then(|certificate| roots.add(certificate).map_err(|error| error.to_string()));
+            added.map_err(|error| {
+                format!("the ca_file {shown} has a certificate that cannot be used: {error}")
+            })?;
         }
         if roots.is_empty() {
             return Err(format!("the ca_file {shown} holds no certificate: write them in PEM form"));

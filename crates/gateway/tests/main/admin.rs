@@ -36,7 +36,8 @@ async fn everything_but_the_health_checks_asks_for_the_token() {
         ("POST", "/api/v1/tenants/t/runs/00/raise"),
     ];
     for (method, path) in routes {
-        for headers in [&[][..], &[("authorization", "Bearer wrong")], &[("authorization", "token-of-the-operator")]]
+        for headers in
+            [&[][..], &[("authorization", "Bearer wrong")], &[("authorization", "token-of-the-operator")]]
         {
             let reply = send(admin, method, path, headers, Bytes::new()).await;
             assert_eq!(reply.status, 401, "{method} {path}");
@@ -92,12 +93,14 @@ async fn the_description_lists_every_route_and_every_route_it_lists_answers() {
 #[tokio::test]
 async fn the_state_shows_queues_backends_and_the_ledger() {
     let backend = Backend::start(|_| vec![Step::Wait, Step::Write(chat_answer(10, 10))]).await;
-    let tenants = format!("tenants: [{{name: t, keys: [\"{KEY}\"], limits: {{tokens: 2000/day burst 1d}}}}]\n");
+    let tenants =
+        format!("tenants: [{{name: t, keys: [\"{KEY}\"], limits: {{tokens: 2000/day burst 1d}}}}]\n");
     let gateway = gateway(&format!("{}{tenants}", pool(&[backend.address], "    slots: 1\n"))).await;
     let body = chat_body(10, 90);
     let look = async {
         backend.has_got(1).await;
-        crate::support::until("one waits", || gateway.running.gateway.driver.pools()[0].classes[0].1 == 1).await;
+        crate::support::until("one waits", || gateway.running.gateway.driver.pools()[0].classes[0].1 == 1)
+            .await;
         let state = gateway.admin("/api/v1/state").await;
         let tenant = gateway.admin("/api/v1/tenants/t").await;
         (0..2).for_each(|_| backend.go_on());
@@ -108,7 +111,10 @@ async fn the_state_shows_queues_backends_and_the_ledger() {
     assert_eq!(state["store"], json!({"kind": "memory", "up": true}));
     assert_eq!(state["pools"][0], json!({"name": "main", "queued": 1, "running": 1}));
     let class = &state["classes"][0];
-    assert_eq!((&class["queued"], &class["running"], &class["queued_tokens"]), (&json!(1), &json!(1), &json!(100)));
+    assert_eq!(
+        (&class["queued"], &class["running"], &class["queued_tokens"]),
+        (&json!(1), &json!(1), &json!(100))
+    );
     let shown = &state["backends"][0];
     assert_eq!((&shown["in_flight"], &shown["slots"], &shown["alive"]), (&json!(1), &json!(1), &json!(true)));
     assert_eq!(state["ledger"]["reserved"], 200);
@@ -183,7 +189,8 @@ async fn finished_requests_are_listed_newest_first_with_everything_that_is_known
     }
     assert!(!listed.to_string().contains("secret"));
     assert_eq!(gateway.admin("/api/v1/requests?limit=1").await["requests"].as_array().unwrap().len(), 1);
-    let odd = send(gateway.running.admin.unwrap(), "GET", "/api/v1/requests?limit=x", &[], Bytes::new()).await;
+    let odd =
+        send(gateway.running.admin.unwrap(), "GET", "/api/v1/requests?limit=x", &[], Bytes::new()).await;
     assert_eq!(odd.status, 400);
     assert!(odd.json()["error"].is_string());
 }
@@ -191,7 +198,8 @@ async fn finished_requests_are_listed_newest_first_with_everything_that_is_known
 #[tokio::test]
 async fn a_spent_run_goes_on_once_its_budget_is_raised() {
     let backend = Backend::always(chat_answer(10, 10)).await;
-    let gateway = gateway(&limited(backend.address, "concurrent_requests: 4", "    runs: {token_budget: 30}\n")).await;
+    let gateway =
+        gateway(&limited(backend.address, "concurrent_requests: 4", "    runs: {token_budget: 30}\n")).await;
     let step = async || {
         let headers = [("x-fairlane-run", "r")];
         let reply = gateway.post_with("/v1/chat/completions", &headers, &chat_body(10, 10)).await;
@@ -201,7 +209,10 @@ async fn a_spent_run_goes_on_once_its_budget_is_raised() {
     assert_eq!((step().await, step().await), (200, 429));
     let shown = gateway.admin("/api/v1/tenants/t").await;
     let run = &shown["runs"][0];
-    assert_eq!((&run["limits"][0]["dimension"], &run["limits"][0]["level"]), (&json!("token_budget"), &json!(10)));
+    assert_eq!(
+        (&run["limits"][0]["dimension"], &run["limits"][0]["level"]),
+        (&json!("token_budget"), &json!(10))
+    );
     let path = format!("/api/v1/tenants/t/runs/{}/raise", run["run"].as_str().unwrap());
     let admin = gateway.running.admin.unwrap();
     let raise = async |path: &str, body: &str| {
@@ -275,7 +286,8 @@ async fn the_state_comes_as_events_a_second_apart() {
 #[tokio::test]
 async fn the_metrics_have_their_names_and_are_openmetrics() {
     let backend = Backend::always(chat_stream(3, Some((10, 3)))).await;
-    let gateway = gateway(&limited(backend.address, "tokens: 2000/day burst 1d, max_output_tokens: 50", "")).await;
+    let gateway =
+        gateway(&limited(backend.address, "tokens: 2000/day burst 1d, max_output_tokens: 50", "")).await;
     assert_eq!(gateway.chat(&streaming(&chat_body(10, 100))).await.status, 200);
     gateway.idle().await;
     assert_eq!(gateway.chat(&chat_body(1_970, 20)).await.status, 429);

@@ -224,21 +224,18 @@ async fn the_backend_gets_each_body_as_it_came_but_for_what_the_gateway_sets() {
     assert_eq!(forwarded(&backend, &gateway, &find("q08")).await, nulled);
     let clamped = plain("q09").replace("1000000000000", "4096");
     assert_eq!(forwarded(&backend, &gateway, &find("q09")).await, clamped);
-    let asked: Value =
-        serde_json::from_str(&forwarded(&backend, &gateway, &find("q26")).await).unwrap();
+    let asked: Value = serde_json::from_str(&forwarded(&backend, &gateway, &find("q26")).await).unwrap();
     assert_eq!(asked["stream_options"], json!({"include_usage": true}));
     assert_eq!(asked["max_tokens"], 1_024);
     let asked = forwarded(&backend, &gateway, &find("q27")).await;
-    assert_eq!(
-        asked,
-        plain("q27").replace("false", "true").replacen('{', "{\"max_tokens\":1024,", 1)
-    );
+    assert_eq!(asked, plain("q27").replace("false", "true").replacen('{', "{\"max_tokens\":1024,", 1));
     for id in ["q12", "q13", "q14", "q17", "q18", "q20", "q21", "q43", "q44", "q47"] {
         assert_eq!(forwarded(&backend, &gateway, &find(id)).await, plain(id), "{id}");
     }
     // Decoded on the way.
     let table = String::from_utf8(data("requests.jsonl")).unwrap();
-    let line: Value = serde_json::from_str(table.lines().find(|line| line.contains("q36_")).unwrap()).unwrap();
+    let line: Value =
+        serde_json::from_str(table.lines().find(|line| line.contains("q36_")).unwrap()).unwrap();
     assert_eq!(forwarded(&backend, &gateway, &find("q36")).await, line["body"].as_str().unwrap());
     let image = find("q39");
     let sent = forwarded(&backend, &gateway, &image).await;
@@ -281,7 +278,8 @@ async fn members_that_nobody_knows_pass_byte_for_byte_and_priority_does_not() {
         let body = format!(
             r#"{{"priority":{priority},"model":"m","messages":[{{"role":"user","content":"a","priority":3}}],"max_tokens":7}}"#
         );
-        let without = r#"{"model":"m","messages":[{"role":"user","content":"a","priority":3}],"max_tokens":7}"#;
+        let without =
+            r#"{"model":"m","messages":[{"role":"user","content":"a","priority":3}],"max_tokens":7}"#;
         assert_eq!(forwarded(&backend, &gateway, &row(&body)).await, without, "{priority}");
     }
     let last = r#"{"model":"m","messages":[{"role":"user","content":"a"}],"max_tokens":7,"priority":-1}"#;

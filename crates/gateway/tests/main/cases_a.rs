@@ -349,7 +349,8 @@ async fn a26_what_is_unlimited_has_no_header() {
 async fn a29_a_stream_finishes_when_the_budget_runs_out_under_it_and_the_next_is_refused() {
     // 10 of input leave 30 for output: it runs out in the middle of 50 pieces.
     let backend = Backend::always(chat_stream(50, Some((10, 50)))).await;
-    let gateway = gateway(&limited(backend.address, "tokens: 40/day burst 1d", "    charging: postpay\n")).await;
+    let gateway =
+        gateway(&limited(backend.address, "tokens: 40/day burst 1d", "    charging: postpay\n")).await;
     let reply = gateway.chat(&streaming(&chat_body(10, 100))).await;
     assert_eq!((reply.status, reply.broken), (200, false));
     assert!(reply.text().ends_with("data: [DONE]\n\n"));

@@ -117,7 +117,6 @@ async fn b15_a_flood_of_end_users_stays_bounded_and_evicts_no_bucket_in_use() {
 
 fn used(input: u64) -> fairlane_core::gate::Report {
     use fairlane_core::gate::{Answer, Outcome, Report, Reported};
-    let reported =
-        Reported { input: Some(Tokens(input)), output: Some(Tokens::ZERO), ..Reported::default() };
+    let reported = Reported { input: Some(Tokens(input)), output: Some(Tokens::ZERO), ..Reported::default() };
     Report { outcome: Outcome::Completed, answer: Answer::Content, reported, counted_output: Tokens::ZERO }
 }

@@ -59,7 +59,8 @@ async fn e02_scanners_and_typos_make_at_most_one_series_each() {
     let gateway = gateway(&limited(backend.address, FREE, "")).await;
     let before = series(&metrics(&gateway).await);
     for first in (0..2_000).step_by(50) {
-        let paths: Vec<String> = (first..first + 50).map(|number| format!("/wp-admin/{number}.php")).collect();
+        let paths: Vec<String> =
+            (first..first + 50).map(|number| format!("/wp-admin/{number}.php")).collect();
         let bodies: Vec<_> = (first..first + 50)
             .map(|number| json!({"model": format!("gpt-{number}"), "messages": []}))
             .collect();

@@ -66,7 +66,11 @@ async fn a_backend_that_stays_busy_has_its_own_words_passed_on_when_the_wait_is_
             let reply = gateway.post_with(path, &patience, &chat_body(5, 100)).await;
             assert_eq!((reply.status, reply.text()), (status, body));
             assert_eq!(reply.header("retry-after"), "7");
-            assert_ne!(reply.header("x-ratelimit-remaining-tokens"), "77", "a backend's budget is not the client's");
+            assert_ne!(
+                reply.header("x-ratelimit-remaining-tokens"),
+                "77",
+                "a backend's budget is not the client's"
+            );
             gateway.idle().await;
             assert_eq!(gateway.ended(1).await[0].charged, 0);
             assert_eq!(gateway.level("t", "tenant/t/tokens").await, 2_000);
@@ -207,7 +211,9 @@ async fn a_stream_that_breaks_after_its_first_byte_breaks_for_the_client_too() {
         Step::Close,
     ];
     let with_length = vec![
-        Step::Write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 9000\r\n\r\n".to_vec()),
+        Step::Write(
+            b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 9000\r\n\r\n".to_vec(),
+        ),
         Step::Write(b"data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"w\"}}]}\n\n".to_vec()),
         Step::Close,
     ];

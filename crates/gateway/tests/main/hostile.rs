@@ -91,7 +91,8 @@ async fn a_body_that_is_no_request_gets_a_400_in_the_clients_dialect() {
             format!(r#"{{"model":"m","model":"m",{user},"max_tokens":5}}"#),
             format!(r#"{{"model":"m","\u006dodel":"other",{user},"max_tokens":5}}"#),
             format!(r#"{{"model":"m",{user},{user},"max_tokens":5}}"#),
-            r#"{"model":"m","messages":[{"role":"user","content":"a","content":"b"}],"max_tokens":5}"#.to_owned(),
+            r#"{"model":"m","messages":[{"role":"user","content":"a","content":"b"}],"max_tokens":5}"#
+                .to_owned(),
             format!(r#"{{"model":"m",{user},"max_tokens":5,"max_tokens":5}}"#),
             // Types.
             format!(r#"{{"model":7,{user},"max_tokens":5}}"#),
@@ -113,7 +114,11 @@ async fn a_body_that_is_no_request_gets_a_400_in_the_clients_dialect() {
             format!(r#"{{"model":"m",{user},"max_tokens":NaN}}"#),
             format!(r#"{{"model":"m",{user},"max_tokens":-{}}}"#, "9".repeat(400)),
             // Nesting.
-            format!(r#"{{"model":"m",{user},"max_tokens":5,"x":{}{}}}"#, "[".repeat(5_000), "]".repeat(5_000)),
+            format!(
+                r#"{{"model":"m",{user},"max_tokens":5,"x":{}{}}}"#,
+                "[".repeat(5_000),
+                "]".repeat(5_000)
+            ),
             "[".repeat(1_000_000),
         ]
         .map(String::into_bytes),
@@ -272,9 +277,13 @@ async fn a_body_that_is_too_long_gets_a_413_however_it_is_framed() {
 async fn a_client_that_sends_all_of_a_body_that_is_too_long_still_reads_its_413() {
     let fort = Fort::open("bounds: {max_body: 1MiB}\n").await;
     let long = vec![b' '; 24 * 1024 * 1024];
-    for framing in [format!("content-length: {}\r\n\r\n", long.len()), "transfer-encoding: chunked\r\n\r\n1800000\r\n".to_owned()] {
+    for framing in [
+        format!("content-length: {}\r\n\r\n", long.len()),
+        "transfer-encoding: chunked\r\n\r\n1800000\r\n".to_owned(),
+    ] {
         let mut wire = fort.wire().await;
-        let head = format!("POST {CHAT} HTTP/1.1\r\nhost: gateway\r\nauthorization: Bearer {KEY}\r\n{framing}");
+        let head =
+            format!("POST {CHAT} HTTP/1.1\r\nhost: gateway\r\nauthorization: Bearer {KEY}\r\n{framing}");
         wire.write(head).await;
         wire.write(&long).await;
         let reply = wire.answer().await.expect("the answer is not lost");
@@ -287,9 +296,14 @@ async fn a_client_that_sends_all_of_a_body_that_is_too_long_still_reads_its_413(
 async fn a_body_shorter_than_it_says_is_no_request() {
     let fort = Fort::open("").await;
     let body = r#"{"model":"m","messages":[{"role":"user","content":"a b c"}],"max_tokens":5}"#;
-    for framing in ["content-length: 5000\r\n\r\n".to_owned(), format!("transfer-encoding: chunked\r\n\r\n{:x}\r\n", 5_000)] {
+    for framing in [
+        "content-length: 5000\r\n\r\n".to_owned(),
+        format!("transfer-encoding: chunked\r\n\r\n{:x}\r\n", 5_000),
+    ] {
         let mut wire = fort.wire().await;
-        let head = format!("POST {CHAT} HTTP/1.1\r\nhost: gateway\r\nauthorization: Bearer {KEY}\r\n{framing}{body}");
+        let head = format!(
+            "POST {CHAT} HTTP/1.1\r\nhost: gateway\r\nauthorization: Bearer {KEY}\r\n{framing}{body}"
+        );
         wire.write(head).await;
         wire.finish().await;
         // Whoever closes may still read: it is told, or the connection simply ends.
@@ -367,7 +381,8 @@ async fn lines_that_are_no_http_get_a_400_or_the_end_of_the_connection() {
         wire.write(bytes).await;
         wire.finish().await;
         let answer = String::from_utf8_lossy(&wire.closed().await).into_owned();
-        let is_refused = answer.is_empty() || answer.starts_with("HTTP/1.1 4") || !answer.starts_with("HTTP/1.1");
+        let is_refused =
+            answer.is_empty() || answer.starts_with("HTTP/1.1 4") || !answer.starts_with("HTTP/1.1");
         assert!(is_refused, "{bytes:?}: {answer}");
     }
     fort.assert_unharmed().await;
@@ -402,7 +417,14 @@ async fn a_flood_of_headers_gets_a_431() {
 #[tokio::test]
 async fn a_client_that_sends_its_header_too_slowly_is_cut_off() {
     let fort = Fort::open("timeouts: {client_header: 200ms}\n").await;
-    for start in ["", "G", "PRI", "PRI * HTTP/2.0\r\n", "GET / HTTP/1.1\r\n", "GET / HTTP/1.1\r\nhost: gateway\r\nx-a: "] {
+    for start in [
+        "",
+        "G",
+        "PRI",
+        "PRI * HTTP/2.0\r\n",
+        "GET / HTTP/1.1\r\n",
+        "GET / HTTP/1.1\r\nhost: gateway\r\nx-a: ",
+    ] {
         let mut wire = fort.wire().await;
         wire.write(start).await;
         assert!(wire.closed().await.is_empty(), "{start:?}");
@@ -480,7 +502,8 @@ async fn odd_header_values_do_no_harm() {
 async fn what_a_message_repeats_of_a_request_is_short_and_printable() {
     let fort = Fort::open("").await;
     let model = format!("<script>\\u0000\\u001b[31m{}", "x".repeat(10_000));
-    let body = format!(r#"{{"model":"{model}","messages":[{{"role":"user","content":"a"}}],"max_tokens":5}}"#);
+    let body =
+        format!(r#"{{"model":"{model}","messages":[{{"role":"user","content":"a"}}],"max_tokens":5}}"#);
     let reply = fort.send(CHAT, &[], body).await;
     assert_error(CHAT, &reply, 404, "invalid_request_error");
     assert!(reply.body.len() < 1_000, "{}", reply.text());

@@ -200,7 +200,10 @@ async fn a_connection_is_kept_for_request_after_request() {
     for words in 1..=20 {
         wire.write(chat_request(words, "")).await;
         let reply = wire.answer().await.unwrap();
-        assert_eq!((reply.status, reply.json()["usage"]["prompt_tokens"].as_u64()), (200, Some(words as u64)));
+        assert_eq!(
+            (reply.status, reply.json()["usage"]["prompt_tokens"].as_u64()),
+            (200, Some(words as u64))
+        );
     }
     // A refusal, whatever its cause, does not end it either.
     wire.write("GET /v1/nothing HTTP/1.1\r\nhost: gateway\r\n\r\n").await;

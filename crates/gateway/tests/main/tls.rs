@@ -88,7 +88,11 @@ tenants: [{{name: t, keys: [\"{KEY}\"]}}]
 }
 
 /// Carries a TLS connection's bytes to and from its plain side.
-async fn unwrap_tls(mut wire: TcpStream, mut tls: ServerConnection, mut plain: DuplexStream) -> io::Result<()> {
+async fn unwrap_tls(
+    mut wire: TcpStream,
+    mut tls: ServerConnection,
+    mut plain: DuplexStream,
+) -> io::Result<()> {
     let (mut cipher, mut text) = (vec![0; 16 * 1024], vec![0; 16 * 1024]);
     loop {
         tokio::select! {
@@ -206,7 +210,8 @@ async fn a_ca_file_that_holds_no_certificate_is_told_at_the_start() {
             Some(content) => std::fs::write(&backend.ca_file, content).unwrap(),
             None => std::fs::remove_file(&backend.ca_file).unwrap(),
         }
-        let text = format!("listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\n{}", backend.yaml(Some(&backend.ca_file)));
+        let text =
+            format!("listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\n{}", backend.yaml(Some(&backend.ca_file)));
         let source = fairlane::config::Source::from_text("test.yaml", &text).unwrap();
         let origin = fairlane::serve::Origin::Fixed(Box::new(source));
         fairlane::serve::start(origin, fairlane::serve::Overrides::default()).await.unwrap_err()

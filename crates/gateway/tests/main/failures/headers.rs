@@ -43,7 +43,8 @@ async fn every_refusal_names_what_bound_and_says_when_or_that_never() {
     for (rules, headers, tokens, bound, comes) in table {
         for path in PATHS {
             let backend = echo().await;
-            let yaml = limited(backend.address, "", &format!("    {rules}\n")).replace("    limits: {}\n", "");
+            let yaml =
+                limited(backend.address, "", &format!("    {rules}\n")).replace("    limits: {}\n", "");
             let gateway = gateway(&yaml).await;
             let body = chat_body(5, tokens);
             let mut refused = None;
@@ -200,7 +201,11 @@ async fn a_list_of_models_carries_budgets_and_an_unknown_key_sees_none() {
 fn check_budget(reply: &Reply, limit: &str, remaining: &str) {
     assert_eq!(reply.number(limit), 2_000, "{}", reply.status);
     assert!((0..=2_000).contains(&reply.number(remaining)));
-    assert!(reply.header("ratelimit-policy").starts_with("\"tenant-tokens\";q=2000;w=86400"), "{:?}", reply.headers);
+    assert!(
+        reply.header("ratelimit-policy").starts_with("\"tenant-tokens\";q=2000;w=86400"),
+        "{:?}",
+        reply.headers
+    );
     assert!(reply.header("ratelimit").starts_with("\"tenant-tokens\";r="));
     assert!(!reply.header("x-fairlane-request-id").is_empty());
 }
@@ -208,12 +213,11 @@ fn check_budget(reply: &Reply, limit: &str, remaining: &str) {
 #[tokio::test]
 async fn a_class_may_be_asked_for_and_is_never_better_than_the_tenants_own() {
     let backend = echo().await;
-    let yaml = format!(
-        "{}tenants: [{{name: t, class: batch, keys: [\"{KEY}\"]}}]\n",
-        pool(&[backend.address], "")
-    );
+    let yaml =
+        format!("{}tenants: [{{name: t, class: batch, keys: [\"{KEY}\"]}}]\n", pool(&[backend.address], ""));
     let gateway = gateway(&yaml).await;
-    for (asked, got) in [("interactive", "batch"), ("batch", "batch"), ("background", "background"), ("x", "batch")]
+    for (asked, got) in
+        [("interactive", "batch"), ("batch", "batch"), ("background", "background"), ("x", "batch")]
     {
         let headers = [("x-fairlane-class", asked)];
         let reply = gateway.post_with(PATHS[0], &headers, &chat_body(5, 10)).await;

@@ -51,7 +51,9 @@ async fn d03_each_comment_reaches_the_client_before_the_backend_writes_the_next(
         for _ in 0..10 {
             steps.extend([Step::Write(chunk(COMMENT)), Step::Wait]);
         }
-        steps.push(Step::Write([&chunk(b"\n"), &delta("w")[..], &chunk(b"data: [DONE]\n\n"), LAST_CHUNK].concat()));
+        steps.push(Step::Write(
+            [&chunk(b"\n"), &delta("w")[..], &chunk(b"data: [DONE]\n\n"), LAST_CHUNK].concat(),
+        ));
         steps
     })
     .await;
@@ -152,7 +154,11 @@ async fn d08_an_answer_that_a_backend_cuts_is_cut_for_the_client_too() {
             body["stream_options"] = json!({"include_usage": asks_usage});
             let reply = ask(&gateway, &body).await;
             assert!(reply.broken, "{what}");
-            assert_eq!((reply.status, reply.text()), (200, String::from_utf8(events.clone()).unwrap()), "{what}");
+            assert_eq!(
+                (reply.status, reply.text()),
+                (200, String::from_utf8(events.clone()).unwrap()),
+                "{what}"
+            );
             let record = gateway.ended(1).await.remove(0);
             assert_eq!((record.input, record.output), (5, 3), "{what}");
             assert_eq!((record.usage_source, record.outcome), ("estimated", "interrupted"), "{what}");
@@ -163,7 +169,8 @@ async fn d08_an_answer_that_a_backend_cuts_is_cut_for_the_client_too() {
 
 #[tokio::test]
 async fn d08_a_reply_that_a_backend_cuts_is_cut_for_the_client_too() {
-    let cut = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 5000\r\n\r\n{\"id\":\"c\",";
+    let cut =
+        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 5000\r\n\r\n{\"id\":\"c\",";
     let backend = Backend::start(move |_| vec![Step::Write(cut.as_bytes().to_vec()), Step::Close]).await;
     let gateway = gateway(&fixture(backend.address, "")).await;
     let reply = ask(&gateway, &crate::support::chat_body(5, 50)).await;
@@ -258,7 +265,8 @@ async fn d01_a_client_that_never_reads_holds_the_backend_back_and_loses_its_slot
 #[tokio::test]
 async fn d02_a_line_without_end_passes_and_is_charged_by_estimate() {
     const PIECE: usize = 256 * 1024;
-    for (start, count) in [(&b"data: "[..], 128), (b"data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"", 32)]
+    for (start, count) in
+        [(&b"data: "[..], 128), (b"data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"", 32)]
     {
         let flood = Flood::start(start, vec![b'a'; PIECE], count).await;
         let gateway = gateway(&fixture(flood.address, "")).await;
@@ -286,7 +294,8 @@ async fn a_stream_that_falls_silent_is_cut_and_charged_what_came() {
         vec![Step::Write([STREAM_HEAD, &delta("w "), &delta("w ")].concat()), Step::AwaitClose]
     })
     .await;
-    let gateway = gateway(&format!("timeouts: {{stream_idle: 200ms}}\n{}", fixture(backend.address, ""))).await;
+    let gateway =
+        gateway(&format!("timeouts: {{stream_idle: 200ms}}\n{}", fixture(backend.address, ""))).await;
     let reply = ask(&gateway, &streaming(5, 50)).await;
     assert!(reply.broken && reply.status == 200);
     let record = gateway.ended(1).await.remove(0);
@@ -298,7 +307,8 @@ async fn a_stream_that_falls_silent_is_cut_and_charged_what_came() {
 #[tokio::test]
 async fn a_backend_that_never_answers_becomes_a_504() {
     let backend = Backend::start(|_| vec![Step::AwaitClose]).await;
-    let gateway = gateway(&format!("timeouts: {{first_byte: 200ms}}\n{}", fixture(backend.address, ""))).await;
+    let gateway =
+        gateway(&format!("timeouts: {{first_byte: 200ms}}\n{}", fixture(backend.address, ""))).await;
     let bearer = format!("Bearer {KEY}");
     let headers = [("authorization", bearer.as_str())];
     let body = Bytes::from(streaming(5, 50).to_string());

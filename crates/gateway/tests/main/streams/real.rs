@@ -96,8 +96,10 @@ async fn errors_of_a_real_engine_pass_as_they_came_and_cost_nothing() {
 #[tokio::test]
 async fn a_count_of_tokens_passes_and_costs_nothing() {
     let counted = data("real/llamacpp_count_tokens.json");
-    let head =
-        format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n", counted.len());
+    let head = format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        counted.len()
+    );
     let answer = [head.as_bytes(), counted.as_slice()].concat();
     let backend = Backend::start(move |_| vec![Step::Write(answer.clone())]).await;
     let gateway = gateway(&configuration("words", &backend)).await;

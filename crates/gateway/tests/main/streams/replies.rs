@@ -64,7 +64,8 @@ async fn assert_level(gateway: &TestGateway, spent: u64) {
 #[tokio::test]
 async fn a22_every_endpoints_reply_passes_unchanged_and_is_charged_what_it_reports() {
     let backend = Backend::start(|got| {
-        let found = table().into_iter().find(|(endpoint, ..)| got.head.contains(&format!("{} ", path_of(*endpoint))));
+        let found =
+            table().into_iter().find(|(endpoint, ..)| got.head.contains(&format!("{} ", path_of(*endpoint))));
         vec![Step::Write(json_answer(200, &found.unwrap().2))]
     })
     .await;

@@ -131,7 +131,8 @@ async fn d01_an_http_2_client_that_never_reads_a_stream_loses_its_slot_and_keeps
         ],
     })
     .await;
-    let gateway = gateway(&format!("timeouts: {{client_write: 500ms}}\n{}", fixture(backend.address, ""))).await;
+    let gateway =
+        gateway(&format!("timeouts: {{client_write: 500ms}}\n{}", fixture(backend.address, ""))).await;
     let mut client = http2(gateway.address()).await;
     let steady = begin_steady(&mut client).await;
     let unread = in_time("a head", client.send_request(request("big"))).await.unwrap();
