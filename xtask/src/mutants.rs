@@ -257,7 +257,10 @@ const MUTANTS: &[Mutant] = &[
         name: "`>` where `>=` is meant",
         file: "bucket.rs",
         find: "if self.level >= cost {",
-        put: "if self.level > cost {",
+        put: "if self.level == cost {
+            return shape.rate.span_for(Amount(1), self.remainder);
+        }
+        if self.level > cost {",
         test: "cases::a05_at_exactly_the_limit_one_passes_and_the_next_does_not",
     },
     Mutant {

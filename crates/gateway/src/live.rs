@@ -30,7 +30,10 @@ impl Live {
         let Config { policy: fresh, mut edge, .. } = config;
         let names: Vec<String> = fresh.models.iter().map(|model| model.name.clone()).collect();
         let backend_counts: Vec<usize> = fresh.pools.iter().map(|pool| pool.backends.len()).collect();
-        let (policy, moved) = fresh.aligned_to(before.map_or(&Policy::default(), |before| &before.policy));
+        let (policy, moved) = match before {
+            Some(before) => fresh.aligned_to(&before.policy),
+            None => fresh.aligned_to(&Policy::default()),
+        };
         edge.keys.renumber(&moved);
         let models = (0..).zip(names).map(|(id, name)| (name, moved.model(ModelId(id)))).collect();
         let pools: HashMap<PoolId, usize> =

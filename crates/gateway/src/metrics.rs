@@ -347,7 +347,7 @@ impl Default for Metrics {
         metrics.register();
         // There before the first reload, so that an alert on its failure has something to compare with.
         for result in ["ok", "error"] {
-            metrics.reloads.get_or_create(&ResultLabels { result: result.to_owned() });
+            let _counter = metrics.reloads.get_or_create(&ResultLabels { result: result.to_owned() });
         }
         metrics
     }

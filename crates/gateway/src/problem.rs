@@ -40,7 +40,7 @@ pub fn refused(refusal: Refusal, policy: &Policy, asker: &Asker) -> Problem {
     let is_shared = refusal.limit.is_none_or(|limit| limit.owner.is_shared());
     let retry = match refusal.retry {
         Retry::After(wait) if is_shared => Retry::After(jittered(wait)),
-        retry => retry,
+        retry @ (Retry::After(_) | Retry::Never) => retry,
     };
     Problem::Refused { refusal: Refusal { retry, ..refusal }, limit, tenant: tenant.clone() }
 }

@@ -194,10 +194,10 @@ impl Relay {
         let outcome = match why {
             Broken::TimedOut => Outcome::UpstreamTimeout,
             // Bytes have passed: it is no failure before the first byte any more.
-            Broken::Backend(_) | Broken::Cut | Broken::Untaken => match outcome(summary.outcome) {
-                Outcome::UpstreamErrorMidStream => Outcome::UpstreamErrorMidStream,
-                _ => Outcome::Interrupted,
-            },
+            Broken::Backend(_) | Broken::Cut | Broken::Untaken => {
+                let told = outcome(summary.outcome);
+                if told == Outcome::UpstreamErrorMidStream { told } else { Outcome::Interrupted }
+            }
         };
         self.passage.finish(&Ending::read(&summary, outcome, counted));
         why

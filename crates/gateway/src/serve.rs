@@ -59,6 +59,7 @@ pub async fn start(origin: Origin, overrides: Overrides) -> Result<Running, Stri
     let (changes, changed) = mpsc::channel(1);
     let mut watching = Watching::new(changes);
     cover(&mut watching, &origin);
+    let content = content_of(&origin);
     let mut discovered = BTreeMap::new();
     let config = read(&origin, &discovered, overrides)?;
     for warning in &config.warnings {
@@ -90,7 +91,7 @@ pub async fn start(origin: Origin, overrides: Overrides) -> Result<Running, Stri
         Arc::clone(&gateway),
         (origin, overrides),
         discovered,
-        Wishes { wanted, changed, watching },
+        Wishes { wanted, changed, watching, content },
     ));
     let clients = tokio::spawn(listen::serve(Arc::clone(&gateway), listener, stopped));
     Ok(Running { gateway, address, admin, stop, clients, background, reread })
@@ -141,6 +142,8 @@ struct Wishes {
     /// Its files change.
     changed: mpsc::Receiver<()>,
     watching: Watching,
+    /// What was read last.
+    content: Option<KeyDigest>,
 }
 
 /// Reads the configuration again when its files change or somebody asks, and the models when backends list others.
@@ -151,7 +154,6 @@ async fn keep_reading(
     mut wishes: Wishes,
 ) {
     let mut rediscover = tokio::time::interval(REDISCOVER);
-    let mut content = content_of(&origin);
     loop {
         let (is_asked, may_be_noise) = tokio::select! {
             Some(()) = wishes.wanted.recv() => (true, false),
@@ -162,8 +164,8 @@ async fn keep_reading(
             // An editor writes in several steps, a ConfigMap swaps links.
             tokio::time::sleep(SETTLE).await;
             while wishes.changed.try_recv().is_ok() {}
-            let before = std::mem::replace(&mut content, content_of(&origin));
-            if may_be_noise && before == content {
+            let before = std::mem::replace(&mut wishes.content, content_of(&origin));
+            if may_be_noise && before == wishes.content {
                 // The folder is watched, and other files live there too.
                 continue;
             }

@@ -281,7 +281,10 @@ async fn open(
     let mut taken = VecDeque::new();
     let mut had_content = false;
     let mut commit_by = first_byte_by;
-    while shape.is_stream {
+    loop {
+        if !shape.is_stream {
+            break;
+        }
         match reader.opening() {
             Opening::Nothing => {}
             Opening::Comment => {

@@ -25,7 +25,7 @@ impl Watching {
                 let _ = changes.try_send(());
             }
         };
-        let watcher = notify::recommended_watcher(told).inspect_err(|error| unseen(error)).ok();
+        let watcher = notify::recommended_watcher(told).inspect_err(unseen).ok();
         Self { watcher, folders: BTreeSet::new() }
     }
 

@@ -37,15 +37,16 @@ fn a_slot_that_frees_goes_past_one_that_is_held_elsewhere() {
     first.keys = vec![key("web", at_once(1)), key("app", Limits::default())];
     let mut world = World::new(policy(vec![first]));
     let (web, app) = (ask(1, 1), Arrival { key: Some(KeyId(1)), ..ask(1, 1) });
-    let running = world.arrive(web.clone());
-    let other = world.arrive(app.clone());
-    let held_by_tenant = world.arrive(web);
-    let next = world.arrive(app);
-    world.complete(other, 1, 1);
-    assert!(world.is_waiting(held_by_tenant), "its key has no slot");
+    let running = [app.clone(), app.clone()].map(|arrival| world.arrive(arrival));
+    // All three wait for a slot of the tenant; the key's only slot is free.
+    let [takes_key, held_by_key, next] = [web.clone(), web, app].map(|arrival| world.arrive(arrival));
+    world.complete(running[0], 1, 1);
+    assert!(world.is_running(takes_key));
+    world.complete(running[1], 1, 1);
+    assert!(world.is_waiting(held_by_key), "its key has no slot");
     assert!(world.is_running(next), "the tenant's slot must not be lost with the one who cannot use it");
-    world.complete(running, 1, 1);
-    assert!(world.is_running(held_by_tenant));
+    world.complete(takes_key, 1, 1);
+    assert!(world.is_running(held_by_key));
 }
 
 #[test]

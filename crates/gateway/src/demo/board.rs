@@ -47,13 +47,13 @@ impl Board {
     }
 
     pub(super) fn begin(&self, terminal: &Terminal) -> Result<(), String> {
-        let mut text = format!("Fairlane demo: clients at http://{}", self.address);
+        let mut text = format!("Fairlane demo: clients at http://{}\n", self.address);
         if let Some(admin) = self.admin {
             // Writing to a string cannot fail.
             let _ =
-                write!(text, ", admin API at http://{admin}/api/v1/state, metrics at http://{admin}/metrics");
+                writeln!(text, "admin API at http://{admin}/api/v1/state, metrics at http://{admin}/metrics");
         }
-        text.push_str("\nFour chat apps, a batch tenant and an agent share four simulated replicas.\n");
+        text.push_str("Four chat apps, a batch tenant and an agent share four simulated replicas.\n");
         if terminal.is_screen {
             text.insert_str(0, CLEAR);
         }
@@ -244,6 +244,6 @@ fn print(text: &str) -> Result<(), String> {
 }
 
 const CLEAR: &str = "\x1b[2J\x1b[H";
-const BELOW_HEADER: &str = "\x1b[4;1H";
+const BELOW_HEADER: &str = "\x1b[5;1H";
 const REDRAW: Duration = Duration::from_millis(500);
 const REDRAW_IN_PIPE: Duration = Duration::from_secs(10);

@@ -27,7 +27,7 @@ impl Terminal {
     /// Lets single keys through, as far as there is a keyboard.
     pub(super) fn open(pressed: mpsc::Sender<Key>) -> Self {
         let is_screen = std::io::stdout().is_terminal();
-        let before = std::io::stdin().is_terminal().then(|| single_keys()).flatten();
+        let before = std::io::stdin().is_terminal().then(single_keys).flatten();
         if before.is_some() {
             // Reading a terminal cannot be cancelled, so a thread of its own does it; it ends with the process.
             std::thread::spawn(move || read_keys(&pressed));

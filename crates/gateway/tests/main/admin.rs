@@ -1,5 +1,7 @@
 //! The admin API and the metrics: every route, its shape, its token, and the bounds of its labels.
 
+#![cfg(test)]
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;

@@ -2,6 +2,8 @@
 //!
 //! Where levels must stay as they are the rate is 2,000 a day: a token in 43 s.
 
+#![cfg(test)]
+
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 

@@ -1,7 +1,10 @@
 //! Waiting: the failures of group C that need no lanes, by their ids.
 
-use std::time::{Duration, Instant};
+#![cfg(test)]
 
+use std::time::Duration;
+
+use fairlane::clock::monotonic;
 use futures_util::future::join_all;
 use serde_json::json;
 
@@ -30,7 +33,7 @@ async fn c03_a_client_that_waits_a_second_is_refused_within_it_as_overloaded() {
     let refused = async {
         backend.has_got(1).await;
         for (path, status) in [("/v1/chat/completions", 429), ("/v1/messages", 529)] {
-            let asked = Instant::now();
+            let asked = monotonic();
             let patience = [("x-fairlane-max-wait-ms", "1000")];
             let reply = gateway.post_with(path, &patience, &chat_body(10, 10)).await;
             assert_eq!(reply.status, status);

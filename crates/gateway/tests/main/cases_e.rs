@@ -1,5 +1,7 @@
 //! Metrics and agent runs: the failures of group E, by their ids.
 
+#![cfg(test)]
+
 use std::time::Duration;
 
 use futures_util::future::join_all;

@@ -1,5 +1,7 @@
 //! Hostile and broken requests: each gets a clear answer, costs nothing, and leaves the gateway in order.
 
+#![cfg(test)]
+
 use bytes::Bytes;
 use serde_json::Value;
 

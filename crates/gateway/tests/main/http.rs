@@ -1,5 +1,7 @@
 //! HTTP itself: versions, kept connections, pipelines, odd methods; and raw connections for tests that write bytes by hand.
 
+#![cfg(test)]
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! Many clients at the same time: exactly those whose cost the bucket holds are admitted, and every account is right afterwards.
 
+#![cfg(test)]
+
 mod mixed;
 
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! The configuration read again: by change on disk, by wish, by what backends list; what is in flight stays.
 
+#![cfg(test)]
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,5 +1,7 @@
 //! Answers over real sockets: recorded streams and replies pass byte for byte and are charged what they tell.
 
+#![cfg(test)]
+
 mod flow;
 mod manifest;
 mod real;
@@ -128,7 +130,11 @@ fn request(recording: &Recording, asks: Asks) -> Value {
     let mut body = match recording.endpoint {
         Endpoint::Completions => json!({"prompt": PROMPT, "max_tokens": recording.max_tokens}),
         Endpoint::Responses => json!({"input": PROMPT, "max_output_tokens": recording.max_tokens}),
-        _ => json!({
+        Endpoint::ChatCompletions
+        | Endpoint::Embeddings
+        | Endpoint::Messages
+        | Endpoint::CountTokens
+        | Endpoint::Models => json!({
             "messages": [{"role": "user", "content": PROMPT}],
             "max_tokens": recording.max_tokens,
         }),

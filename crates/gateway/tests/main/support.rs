@@ -471,7 +471,7 @@ async fn next_request(stream: &mut TcpStream, read: &mut Vec<u8>) -> Option<Got>
         if let Some(place) = read.windows(4).position(|window| window == b"\r\n\r\n") {
             break place + 4;
         }
-        let mut chunk = [0; 16 * 1024];
+        let mut chunk = vec![0; 16 * 1024];
         let count = stream.read(&mut chunk).await.ok().filter(|count| *count > 0)?;
         read.extend_from_slice(&chunk[..count]);
     };
@@ -479,7 +479,7 @@ async fn next_request(stream: &mut TcpStream, read: &mut Vec<u8>) -> Option<Got>
     let got = Got { head, body: Vec::new() };
     let length: usize = got.header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
     while read.len() < head_end + length {
-        let mut chunk = [0; 64 * 1024];
+        let mut chunk = vec![0; 64 * 1024];
         let count = stream.read(&mut chunk).await.ok().filter(|count| *count > 0)?;
         read.extend_from_slice(&chunk[..count]);
     }

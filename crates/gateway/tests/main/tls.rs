@@ -1,5 +1,7 @@
 //! Backends behind TLS: certificates are verified, and HTTP/2 is spoken where the backend offers it.
 
+#![cfg(test)]
+
 use std::io::{self, Read as _, Write as _};
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -1,3 +1,5 @@
+//! Tests: Decoding request bodies.
+
 use std::io::Write;
 
 use flate2::Compression;

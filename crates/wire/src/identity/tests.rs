@@ -1,3 +1,5 @@
+//! Tests: Who sends a request, by header and body.
+
 use std::collections::BTreeMap;
 
 use super::*;

@@ -17,7 +17,7 @@ fn every_wrong_value_is_told_with_line_and_column() {
         ),
         (
             "pools: [{name: a, models: [m], backends: [{url: \"http://h\", ca_file: ca.pem}]}]\n",
-            "1:69: pools[0].backends[0].ca_file: the backend is spoken to without TLS",
+            "1:70: pools[0].backends[0].ca_file: the backend is spoken to without TLS",
         ),
         ("tenant: []\n", "1:1: unknown key \"tenant\"; did you mean \"tenants\"?"),
         ("zzz: 1\n", "1:1: unknown key \"zzz\"; known are listen, admin,"),

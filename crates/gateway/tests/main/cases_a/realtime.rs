@@ -1,6 +1,8 @@
 //! Cases of group A that take real seconds.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use fairlane::clock::monotonic;
 
 use crate::support::{
     Backend, LAST_CHUNK, STREAM_HEAD, Step, chat_answer, chat_body, chat_stream, chat_stream_end, delta,
@@ -46,7 +48,7 @@ async fn a16_the_backend_of_a_client_that_left_its_stream_is_closed_within_a_sec
     let stream = gateway.stream(&chat_body(10, 10_000), 10).await;
     let seen = stream.events() as u64;
     drop(stream);
-    let left = Instant::now();
+    let left = monotonic();
     backend.is_left(1).await;
     assert!(left.elapsed() < Duration::from_secs(1), "{:?}", left.elapsed());
     gateway.idle().await;
@@ -68,10 +70,10 @@ async fn a16_the_backend_of_a_client_that_left_before_an_unstreamed_answer_is_cl
     let gateway = gateway(&limited(backend.address, "tokens: 20000/day burst 1d", "")).await;
     assert_eq!(gateway.chat(&chat_body(10, 100)).await.status, 200);
     let body = chat_body(10, 10_000);
-    let began = Instant::now();
+    let began = monotonic();
     let waited = tokio::time::timeout(Duration::from_millis(500), gateway.chat(&body)).await;
     assert!(waited.is_err());
-    let left = Instant::now();
+    let left = monotonic();
     backend.is_left(1).await;
     assert!(left.elapsed() < Duration::from_secs(1), "{:?}", left.elapsed());
     gateway.idle().await;
@@ -133,7 +135,7 @@ async fn a24_the_wait_told_is_exact_and_enough() {
 async fn a27_no_interval_gives_more_than_the_bucket_and_its_refill() {
     let backend = Backend::always(chat_stream(1, Some((50, 50)))).await;
     let gateway = gateway(&limited(backend.address, "tokens: 2000/s burst 1s", "")).await;
-    let began = Instant::now();
+    let began = monotonic();
     let mut admitted = 0;
     let body = streaming(&chat_body(50, 50));
     while began.elapsed() < Duration::from_secs(2) {

@@ -16,7 +16,7 @@ async fn echo() -> Backend {
 #[tokio::test]
 async fn every_refusal_names_what_bound_and_says_when_or_that_never() {
     // Limits and rules of the tenant, headers, tokens asked, what bound, when to come back.
-    let table: [(&str, &[(&str, &str)], u64, &str, Comes); 10] = [
+    let table: [Row; 10] = [
         ("limits: {tokens: 20/hour burst 1h}", &[], 10, "tenant/t/tokens", Comes::Back),
         ("limits: {input_tokens: 8/hour burst 1h}", &[], 10, "tenant/t/input_tokens", Comes::Back),
         ("limits: {output_tokens: 12/hour burst 1h}", &[], 10, "tenant/t/output_tokens", Comes::Back),
@@ -63,6 +63,9 @@ async fn every_refusal_names_what_bound_and_says_when_or_that_never() {
         }
     }
 }
+
+/// Rules, headers of the request, tokens asked, what bound, when to come back.
+type Row = (&'static str, &'static [(&'static str, &'static str)], u64, &'static str, Comes);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Comes {

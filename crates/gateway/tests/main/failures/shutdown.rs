@@ -1,6 +1,8 @@
 //! The orderly end: what runs may finish, what waits is refused, and everything is settled.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use fairlane::clock::monotonic;
 
 use crate::support::{
     Backend, KEY, STREAM_HEAD, Step, chat_body, chat_stream_end, delta, gateway, pool, read, send, streaming,
@@ -69,7 +71,7 @@ async fn after_the_time_for_shutting_down_a_stream_is_cut_and_settled() {
     let inner = std::sync::Arc::clone(&gateway.running.gateway);
     let path = "/v1/chat/completions";
     let response = gateway.begin(path, &[], &streaming(&chat_body(5, 100))).await;
-    let began = Instant::now();
+    let began = monotonic();
     let (reply, ()) = tokio::join!(read(response), gateway.running.stop());
     assert!(reply.broken);
     assert!(began.elapsed() >= Duration::from_millis(300));

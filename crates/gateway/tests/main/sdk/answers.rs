@@ -1,5 +1,7 @@
 //! What the libraries get through the gateway: the engine's own answers, the right exceptions, and waits that hold.
 
+#![cfg(test)]
+
 use fairlane::engine::{Pace, Record};
 
 use super::clients::{Library, Results};

@@ -1,5 +1,7 @@
 //! Runs the scripts that drive the client libraries, one process for many scenarios.
 
+#![cfg(test)]
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

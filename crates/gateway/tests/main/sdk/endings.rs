@@ -1,5 +1,7 @@
 //! Early ends: a library that leaves its stream, and a run whose budget is spent.
 
+#![cfg(test)]
+
 use fairlane::engine::Pace;
 
 use super::clients::Library;

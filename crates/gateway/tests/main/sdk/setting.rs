@@ -1,5 +1,7 @@
 //! An engine and a gateway before it, both in this process.
 
+#![cfg(test)]
+
 use std::time::Duration;
 
 use fairlane::engine::{EngineOptions, Pace, Record, Running, spawn};

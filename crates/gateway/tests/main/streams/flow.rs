@@ -197,7 +197,7 @@ struct Flood {
 
 impl Flood {
     /// Sends `start`, then `count` times `piece`, each a chunk, then the end.
-    async fn start(start: &'static [u8], piece: Vec<u8>, count: usize) -> Self {
+    fn start(start: &'static [u8], piece: Vec<u8>, count: usize) -> Self {
         let socket = TcpSocket::new_v4().unwrap();
         socket.set_send_buffer_size(64 * 1024).unwrap();
         socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -241,7 +241,7 @@ impl Drop for Flood {
 async fn d01_a_client_that_never_reads_holds_the_backend_back_and_loses_its_slot() {
     let event = payload(&delta(&"w ".repeat(32 * 1024))).to_vec();
     let total = 400 * 1024 * 1024;
-    let flood = Flood::start(b": hello\n\n", event.clone(), total / event.len()).await;
+    let flood = Flood::start(b": hello\n\n", event.clone(), total / event.len());
     let one_slot = fixture(flood.address, "").replace("concurrent_requests: 4", "concurrent_requests: 1");
     let gateway = gateway(&format!("timeouts: {{client_write: 500ms}}\n{one_slot}")).await;
     let socket = TcpSocket::new_v4().unwrap();
@@ -268,7 +268,7 @@ async fn d02_a_line_without_end_passes_and_is_charged_by_estimate() {
     for (start, count) in
         [(&b"data: "[..], 128), (b"data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"", 32)]
     {
-        let flood = Flood::start(start, vec![b'a'; PIECE], count).await;
+        let flood = Flood::start(start, vec![b'a'; PIECE], count);
         let gateway = gateway(&fixture(flood.address, "")).await;
         let (head, mut incoming) = begin(&gateway, &streaming(5, 50)).await.into_parts();
         assert_eq!(head.status, 200);

@@ -1,3 +1,5 @@
+//! Tests: The zstd decoder beside the reference.
+
 use super::*;
 
 const SMALL: usize = 1 << 20;
