@@ -51,6 +51,7 @@ pub fn routes(gateway: Arc<Gateway>) -> Router {
         .layer(middleware::from_fn_with_state(Arc::clone(&gateway), ask_for_token));
     Router::new()
         .route("/healthz", get(async || "ok\n"))
+        .route("/clients", get(clients))
         .route("/readyz", get(ready))
         .merge(guarded)
         .fallback(async || {
@@ -165,6 +166,12 @@ async fn events(
         Some((Ok(event), (gateway, false)))
     });
     Sse::new(states)
+}
+
+/// What clients should do: the page that operators point their users to.
+async fn clients() -> Response {
+    ([(header::CONTENT_TYPE, "text/markdown; charset=utf-8")], include_str!("../../../docs/clients.md"))
+        .into_response()
 }
 
 async fn openapi() -> Response {

@@ -198,6 +198,7 @@ fn unknown_model(name: &str) -> Problem {
         message: format!(
             "the model \"{name}\" is not known here or not for this key; GET /v1/models lists those that are"
         ),
+        param: Some("model"),
     }
 }
 

@@ -328,7 +328,7 @@ fn models(gateway: &Gateway, live: &Live, sender: Sender, path: &str) -> Result<
         Some(name) => {
             let message =
                 format!("the model \"{}\" is not known here or not for this key", problem::shown(name));
-            return Err(Problem::NotFound { message });
+            return Err(Problem::NotFound { message, param: Some("model") });
         }
     };
     let mut response = Response::new(Body::whole(body));
@@ -376,6 +376,7 @@ fn unknown_path(path: &str) -> Problem {
         message: format!(
             "nothing is served at {path}; a pool can pass it on with `passthrough` in the configuration"
         ),
+        param: None,
     }
 }
 

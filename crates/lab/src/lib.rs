@@ -3,7 +3,7 @@
 //! What this crate cannot do: read a clock, touch a file or a socket, or take randomness from anywhere but a seed. Time is an
 //! argument, floats come from the four basic operations alone, and every logarithm is [`natural_logarithm`].
 //!
-//! Start reading at [`Replica`] for the engine's model and [`reference`] for the traffic.
+//! Start reading at [`Replica`] for the engine's model and [`mod@reference`] for the traffic.
 
 mod logarithm;
 pub mod reference;

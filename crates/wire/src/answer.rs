@@ -25,6 +25,8 @@ pub enum Problem {
     NotFound {
         /// What was asked for.
         message: String,
+        /// The field that named it; none for a path.
+        param: Option<&'static str>,
     },
     /// The body is larger than allowed, or would be once decoded.
     BodyTooLarge {
@@ -195,7 +197,7 @@ fn message(problem: &Problem) -> String {
     match problem {
         Problem::Malformed { message, .. }
         | Problem::Unauthorized { message }
-        | Problem::NotFound { message }
+        | Problem::NotFound { message, .. }
         | Problem::BadGateway { message }
         | Problem::BackendError { message, .. } => message.clone(),
         Problem::BodyTooLarge { limit_bytes } => {
@@ -257,7 +259,7 @@ fn refused_message(refusal: &Refusal, limit: Option<&str>, tenant: &str) -> Stri
 fn param(problem: &Problem) -> Option<&str> {
     match problem {
         Problem::Malformed { param, .. } => param.as_deref(),
-        Problem::NotFound { .. } => Some("model"),
+        Problem::NotFound { param, .. } => *param,
         Problem::Unauthorized { .. }
         | Problem::BodyTooLarge { .. }
         | Problem::UnknownEncoding { .. }

@@ -35,7 +35,7 @@ pub struct Question<'a> {
     pub body: &'a RawValue,
 }
 
-/// Explains the request in `document`: either a [`Question`], or a plain body for the chat completions endpoint.
+/// Explains the request in `document`: either a `Question`, or a plain body for the chat completions endpoint.
 ///
 /// # Errors
 /// The document is neither.

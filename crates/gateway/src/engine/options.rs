@@ -26,7 +26,7 @@ pub struct EngineArgs {
     /// Prompt and output tokens of one sequence, at most.
     #[arg(long, default_value_t = 131_072)]
     pub max_model_len: u64,
-    /// Fault of every request: 500, 503, 429:SECONDS, stall[:MS], slow-start:MS, cut:N, error-event:N, no-usage,
+    /// Fault of every request: 500, 503, 429:SECONDS, stall or stall:MS, slow-start:MS, cut:N, error-event:N, no-usage,
     /// usage-over:N, refuse, html-503, empty or none. The request header x-sim-fault overrides it.
     #[arg(long, default_value = "none")]
     pub fault: Fault,
