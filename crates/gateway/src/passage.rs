@@ -9,7 +9,6 @@ use fairlane_core::refusal::Refusal;
 use fairlane_core::units::{Moment, Tokens};
 use fairlane_wire::count::InputEstimate;
 use fairlane_wire::stream::{Outcome as WireOutcome, Summary};
-use fairlane_wire::usage::UsageSource as WireSource;
 
 use crate::clock;
 use crate::driver::Ticket;
@@ -213,7 +212,7 @@ impl Ending {
     #[must_use]
     pub fn read(summary: &Summary, outcome: Outcome, counted_exactly: Option<u64>) -> Self {
         let usage = &summary.usage;
-        let has_output = matches!(summary.source, WireSource::Reported | WireSource::ReportedPartial);
+        let has_output = matches!(summary.source, UsageSource::Reported | UsageSource::ReportedPartial);
         let counted = counted_exactly.unwrap_or_else(|| usage.output.unwrap_or(summary.counted_output));
         Self {
             report: Report {
@@ -221,14 +220,14 @@ impl Ending {
                 answer: match (outcome, summary.source) {
                     (Outcome::UpstreamError, _) => Answer::Nothing,
                     // A token count, say: a complete answer for which nothing ran.
-                    (Outcome::Completed, WireSource::None) => Answer::Rejected,
+                    (Outcome::Completed, UsageSource::None) => Answer::Rejected,
                     _ => Answer::Content,
                 },
                 reported: Reported {
                     input: usage.input.map(Tokens),
                     cached: Tokens(usage.cached.unwrap_or(0)),
                     output: usage.output.filter(|_| has_output).map(Tokens),
-                    partial: summary.source == WireSource::ReportedPartial,
+                    partial: summary.source == UsageSource::ReportedPartial,
                 },
                 counted_output: Tokens(counted),
             },

@@ -1,5 +1,7 @@
 //! What a backend says a request used, brought to one meaning whatever the dialect.
 
+pub use fairlane_core::gate::UsageSource;
+
 use crate::dialect::Dialect;
 
 /// No count is taken for more than this: two of them in micro-tokens stay below 2^53, which is exact in a double (Redis Lua).
@@ -16,35 +18,6 @@ pub struct Usage {
     pub cache_write: Option<u64>,
     /// Generated tokens, reasoning included.
     pub output: Option<u64>,
-}
-
-/// Where the figures of a [`Usage`] come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UsageSource {
-    /// A final usage block.
-    Reported,
-    /// The last running usage of a stream that was cut, plus what was counted after it.
-    ReportedPartial,
-    /// Input reported, output counted (in part or in whole).
-    Mixed,
-    /// Nothing reported: output counted if it could be, input left to the caller.
-    Estimated,
-    /// Nothing ran.
-    None,
-}
-
-impl UsageSource {
-    /// The name used in the admin API and in metrics.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Reported => "reported",
-            Self::ReportedPartial => "reported_partial",
-            Self::Mixed => "mixed",
-            Self::Estimated => "estimated",
-            Self::None => "none",
-        }
-    }
 }
 
 /// The members of a usage object as they were written. A field that is not a whole number ≥ 0 is left out.
