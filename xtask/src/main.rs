@@ -1,14 +1,18 @@
-//! Repository tasks: `cargo xtask test` proves the whole repository, `tidy` its structure, `tools` installs what tests need.
+//! Repository tasks: `cargo xtask test` proves the whole repository, `tidy` its structure, `bench` measures it, `tools` installs what
+//! tests need.
 //!
-//! It cannot be part of the product: nothing depends on it, and it starts no service.
+//! It cannot be part of the product: nothing depends on it.
 //! Start reading at `test.rs`.
 #![expect(clippy::print_stdout, reason = "a task runner talks to the person who started it")]
 
+mod bench;
 mod counts;
+mod fuzz;
 mod metadata;
 mod mutants;
 mod repository;
 mod step;
+mod swarm;
 mod test;
 mod tidy;
 mod tools;
@@ -21,7 +25,10 @@ usage: cargo xtask COMMAND
   test [--fast]   format, structure, lints, tests, doc tests, docs, features; --fast leaves out docs and features
   tidy            structure alone: crate arrows, clock and randomness, licences, package budget, tracked text
   tools           install what the tests need (Python and Node clients) and say what was installed
-  mutants         break the core on purpose, one fault at a time: a named test must notice each";
+  mutants         break the core on purpose, one fault at a time: a named test must notice each
+  fuzz ...        run the fuzz targets: [TARGET] [--minutes 30] [--keep]
+  swarm ...       chaos without end: [--seed N] [--requests 10000] [--minutes M]; hostile: clients that mean harm, at full size
+  bench ...       measure: `cargo xtask bench help` tells more";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -32,6 +39,13 @@ fn main() -> ExitCode {
         ["tidy"] => tidy::run(),
         ["tools"] => tools::install(),
         ["mutants"] => mutants::run(),
+        ["fuzz", rest @ ..] => fuzz::run(rest),
+        ["swarm", rest @ ..] => swarm::run(rest),
+        ["bench", "help"] => {
+            println!("{}", bench::USAGE);
+            Ok(())
+        }
+        ["bench", rest @ ..] => bench::run(rest),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             Ok(())

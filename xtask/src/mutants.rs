@@ -243,14 +243,16 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a refused tenant debits the shared bucket",
         file: "ledger.rs",
-        find: "let verdict = self.judge(&reservation.charges, now);",
-        put: "let verdict = self.judge(&reservation.charges, now);
-        if matches!(verdict, Verdict::Refused(_)) {
+        find: "        if let Verdict::Granted { shadowed } = &verdict {
+            for (place",
+        put: "        if matches!(verdict, Verdict::Refused(_)) {
             for charge in reservation.charges.iter().filter(|charge| charge.limit.owner.is_shared()) {
                 let cell = self.cell(charge.cell);
                 cell.bucket.debit(&cell.shape, charge.reserved);
             }
-        }",
+        }
+        if let Verdict::Granted { shadowed } = &verdict {
+            for (place",
         test: "cases::a09_a_refused_tenant_never_drains_the_shared_limit",
     },
     Mutant {
@@ -365,9 +367,9 @@ const MUTANTS: &[Mutant] = &[
         name: "a begun run is not charged",
         file: "gate/arrive.rs",
         find: "if begins_run {
-            lines.extend",
+            self.directory.new_runs",
         put: "if begins_run && false {
-            lines.extend",
+            self.directory.new_runs",
         test: "runs::l12_changing_the_id_with_each_request_begins_no_more_runs_than_the_rate_and_the_live_bound",
     },
     Mutant {
@@ -400,73 +402,61 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "a wake-up is lost: a freed slot tells nobody",
-        file: "gate/dispatch.rs",
-        find: "            self.unpark_one(cell);
-        }
-    }",
-        put: "            let _ = cell;
-        }
-    }",
+        file: "gate/slots.rs",
+        find: "self.freed(id, cell);",
+        put: "let _ = cell;",
         test: "queue_model::requests_start_in_order_of_arrival_among_those_with_a_free_slot_and_no_wake_up_is_lost",
     },
     Mutant {
         name: "a wake-up is lost: an offered slot goes with who leaves",
         file: "gate/ending.rs",
-        find: "self.unpark_one(*cell);",
-        put: "let _ = cell;",
+        find: "self.offer_slots(&request.slots);",
+        put: "",
         test: "queue_model::requests_start_in_order_of_arrival_among_those_with_a_free_slot_and_no_wake_up_is_lost",
     },
     Mutant {
         name: "a wake-up is lost: another limit's slot is not passed on",
-        file: "gate/dispatch.rs",
-        find: "for other in others {
-            self.unpark_one(other);
-        }",
-        put: "for other in others {
-            let _ = other;
-        }",
+        file: "gate/slots.rs",
+        find: "self.offer_slots(&others);",
+        put: "let _ = others;",
         test: "queue::a_slot_that_frees_goes_past_one_that_is_held_elsewhere",
     },
     Mutant {
         name: "a wake-up is lost: the last slot taken in another pool",
-        file: "gate/dispatch.rs",
-        find: "self.wake_others(backend.pool, id);",
-        put: "",
+        file: "gate/slots.rs",
+        find: "self.wake_others(pool, id);",
+        put: "let _ = pool;",
         test: "queue_model::slots_are_never_exceeded_nor_left_idle_across_two_pools_and_a_late_store",
     },
     Mutant {
         name: "a concurrency limit lets one more in",
-        file: "gate/dispatch.rs",
-        find: "self.slots_used.get(&cell).copied().unwrap_or(0) >= limit",
-        put: "self.slots_used.get(&cell).copied().unwrap_or(0) > limit",
+        file: "gate/slots.rs",
+        find: "self.slots_used.get(&slot.cell).copied().unwrap_or(0) >= slot.limit",
+        put: "self.slots_used.get(&slot.cell).copied().unwrap_or(0) > slot.limit",
         test: "scopes::concurrency_of_every_scope_refuses_or_queues_exactly_above_its_number",
     },
     Mutant {
         name: "a bounce loses its place in line",
-        file: "gate/dispatch.rs",
-        find: "request.stage = Stage::Queued { parked: None };
-        let (waiting, pool, wait_until) = (request.waiting(), request.pool, request.wait_until);
-        self.pool_mut(pool).queue.push(&waiting);
-        self.waits",
-        put: "request.stage = Stage::Queued { parked: None };
-        request.turn.0 += 1_000_000;
-        let (waiting, pool, wait_until) = (request.waiting(), request.pool, request.wait_until);
-        self.pool_mut(pool).queue.push(&waiting);
-        self.waits",
+        file: "gate/waiting.rs",
+        find: "        let Some((pool, _)) = self.line_up(id) else { return };",
+        put: "        if let Some(request) = self.requests.get_mut(&id) {
+            request.turn.0 += 1_000_000;
+        }
+        let Some((pool, _)) = self.line_up(id) else { return };",
         test: "endings::a_bounce_goes_back_to_its_place_uncharged_and_waits_as_long_as_asked",
     },
     Mutant {
         name: "a failed try keeps the backend's reservation",
         file: "gate/dispatch.rs",
-        find: "self.settle_dispatch(id, &Report::failed());",
+        find: "self.settle_dispatch(id, report, now);",
         put: "",
         test: "endings::a_failed_try_is_not_charged_to_the_backend_that_failed",
     },
     Mutant {
         name: "leaving the queue keeps the reservation",
         file: "gate/ending.rs",
-        find: "Stage::Queued { .. } => self.close(id, &Report { answer: Answer::Nothing, ..*report }, now),",
-        put: "Stage::Queued { .. } => self.close(id, report, now),",
+        find: "Stage::Queued(_) => self.close(id, &Report { answer: Answer::Nothing, ..*report }, now),",
+        put: "Stage::Queued(_) => self.close(id, report, now),",
         test: "cases::c04_a_client_that_left_the_queue_is_never_sent",
     },
     Mutant {
@@ -493,13 +483,13 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "another overtakes while the store decides a dispatch",
         file: "gate/dispatch.rs",
-        find: "state.limited_until > now || state.ruling.is_some()",
-        put: "state.limited_until > now",
+        find: "if order.is_empty() || state.ruling.is_some() {",
+        put: "if order.is_empty() {",
         test: "queue::a_late_store_keeps_the_order_of_dispatch",
     },
     Mutant {
         name: "the queue holds one more than its bound",
-        file: "gate/arrive.rs",
+        file: "gate/waiting.rs",
         find: "size.requests > class.queue_requests_max",
         put: "size.requests > class.queue_requests_max + 1",
         test: "cases::c10_the_bound_of_the_queue_counts_the_same_idle_and_loaded",
@@ -525,8 +515,172 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "unreported usage is nothing",
         file: "gate/ending.rs",
-        find: "let output = output.unwrap_or_else(|| self.output_unreported(request, report, now));",
-        put: "let output = output.unwrap_or_default();",
+        find: "let output = cut(output.unwrap_or_else(|| self.output_unreported(request, report, now)));",
+        put: "let output = cut(output.unwrap_or_default());",
         test: "charging::usage_that_nobody_counted_is_the_least_of_bound_mean_and_measured_pace",
+    },
+    Mutant {
+        name: "nobody is lifted on return",
+        file: "schedule/tree.rs",
+        find: "if lift == Lift::Least
+            && let",
+        put: "if lift == Lift::Done
+            && let",
+        test: "fairness::s4_a_tenant_that_comes_back_has_saved_nothing_up",
+    },
+    Mutant {
+        name: "a tenant is not lifted when its quota has a slot again",
+        file: "schedule.rs",
+        find: "self.tree.refresh(*flow, &self.entries, Lift::Least);",
+        put: "self.tree.refresh(*flow, &self.entries, Lift::Done);",
+        test: "fairness::s18_a_tenant_at_its_quota_banks_nothing",
+    },
+    Mutant {
+        name: "a run is not lifted when its limit has a slot again",
+        file: "schedule.rs",
+        find: "if behind <= 0 {",
+        put: "if behind <= i64::MAX {",
+        test: "fairness::a_run_at_its_own_slots_banks_nothing",
+    },
+    Mutant {
+        name: "runs that a limit holds up together forget who is behind",
+        file: "schedule.rs",
+        find: "for flow in group {",
+        put: "for flow in group.iter().take(0) {",
+        test: "fairness::runs_under_the_slots_of_one_key_share_them_by_tokens",
+    },
+    Mutant {
+        name: "input is charged at the end",
+        file: "schedule/tab.rs",
+        find: "tab.charged_millis = waiting.input_millis.min(WORK_MAX as u64);",
+        put: "tab.charged_millis = 0;",
+        test: "fairness::a_burst_of_free_slots_is_shared_because_input_counts_at_once",
+    },
+    Mutant {
+        name: "output is charged at the end",
+        file: "schedule/tab.rs",
+        find: "self.tree.charge(tab.run, signed(more));",
+        put: "let more = 0;",
+        test: "fairness::output_counts_while_it_streams_and_not_only_at_its_end",
+    },
+    Mutant {
+        name: "what is likely to come counts nothing",
+        file: "schedule/node.rs",
+        find: "if self.pending == 0 {",
+        put: "if self.pending < u64::MAX {",
+        test: "fairness::output_that_is_likely_to_come_counts_in_part",
+    },
+    Mutant {
+        name: "a correction is made twice",
+        file: "schedule/tab.rs",
+        find: "self.tree.charge(tab.run, signed(used) - signed(tab.charged_millis));",
+        put: "self.tree.charge(tab.run, 2 * (signed(used) - signed(tab.charged_millis)));",
+        test: "fairness::s16_streamed_reported_and_interrupted_output_count_the_same",
+    },
+    Mutant {
+        name: "what a run gave back does not move its tenant",
+        file: "schedule/tree.rs",
+        find: "(false, false) => {}",
+        put: "(false, false) => return,",
+        test: "fairness::what_a_run_gave_back_counts_for_its_tenant_though_other_runs_of_it_wait",
+    },
+    Mutant {
+        name: "ties go by the order of the configuration",
+        file: "schedule/tree.rs",
+        find: "Rank { key: node.key(self.alpha_permille), turn: node.turn }",
+        put: "Rank { key: node.key(self.alpha_permille), turn: Turn(u64::from(id.0)) }",
+        test: "fairness::s14_the_order_does_not_depend_on_ids_names_or_hashes",
+    },
+    Mutant {
+        name: "setting counters back forgets who is ahead",
+        file: "schedule/tree.rs",
+        find: "let lowered = node.served.saturating_sub(amounts[node.parent.index()]);",
+        put: "let lowered = node.served.min(0).saturating_sub(0 * amounts[node.parent.index()]);",
+        test: "fairness::s15_counters_that_are_set_back_change_no_decision",
+    },
+    Mutant {
+        name: "weights count nothing",
+        file: "schedule/node.rs",
+        find: "let weight = i64::from(self.weight_millis);",
+        put: "let weight = 1_000 + 0 * i64::from(self.weight_millis);",
+        test: "fairness::s1_s2_s3_tenants_that_both_wait_stay_within_the_bound_of_each_other",
+    },
+    Mutant {
+        name: "who fits goes ahead of one that does not",
+        file: "gate/dispatch.rs",
+        find: "if candidate.otherwise == Otherwise::Stop => break,",
+        put: "if candidate.otherwise == Otherwise::Stop => {}",
+        test: "lanes::headroom_keeps_slots_free_for_the_classes_above_and_lower_ones_stay_behind",
+    },
+    Mutant {
+        name: "a lower class that is owed its share blocks higher ones",
+        file: "schedule/lanes.rs",
+        find: "let otherwise = if lane.is_overdue(head) { Otherwise::Stop } else { Otherwise::Pass };",
+        put: "let otherwise = Otherwise::Stop;",
+        test: "lanes::work_owed_by_a_share_is_exempt_from_headroom_and_waits_for_nobody_if_it_fits_nowhere",
+    },
+    Mutant {
+        name: "work owed by a share keeps to its headroom",
+        file: "schedule/lanes.rs",
+        find: "order.push(Candidate { entry: head.entry, headroom: Headroom::NONE, otherwise });",
+        put: "order.push(Candidate { entry: head.entry, headroom: lane.headroom, otherwise });",
+        test: "lanes::work_owed_by_a_share_is_exempt_from_headroom_and_waits_for_nobody_if_it_fits_nowhere",
+    },
+    Mutant {
+        name: "a share earns nothing",
+        file: "schedule/lanes.rs",
+        find: "self.credit = (self.credit + earned).min(most);",
+        put: "self.credit = self.credit.min(most);",
+        test: "lanes::c01_a_lasting_load_from_above_leaves_batch_its_share_of_every_30_seconds",
+    },
+    Mutant {
+        name: "headroom is not kept",
+        file: "schedule/lanes.rs",
+        find: "let headroom = lanes[head.lane].headroom;",
+        put: "let headroom = Headroom::NONE;",
+        test: "lanes::headroom_keeps_slots_free_for_the_classes_above_and_lower_ones_stay_behind",
+    },
+    Mutant {
+        name: "ageing goes by the class alone",
+        file: "schedule/lanes.rs",
+        find: "Some(_) => owed + place_by_age(lanes, &heads[..index], &order[owed..], head),",
+        put: "Some(_) => order.len(),",
+        test: "lanes::an_aged_class_goes_by_its_arrival_and_an_offset",
+    },
+    Mutant {
+        name: "nothing is foreseen",
+        file: "gate/waiting.rs",
+        find: "let foreseen = state.pace.time_for(state.schedule.ahead_millis(entry));",
+        put: "let foreseen = state.pace.time_for(state.schedule.ahead_millis(entry) * 0);",
+        test: "lanes::a_wait_that_is_foreseen_to_be_too_long_is_refused_at_once_and_others_are_not",
+    },
+    Mutant {
+        name: "a newcomer overtakes who is held",
+        file: "gate/arrive.rs",
+        find: "if !self.joins_held(request, now) {",
+        put: "if true {",
+        test: "holding::what_comes_back_lets_the_held_go_at_once_and_in_order",
+    },
+    Mutant {
+        name: "what comes back tells none of the held",
+        file: "gate/ending.rs",
+        find: "for cell in waited_for {",
+        put: "for cell in waited_for.into_iter().take(0) {",
+        test: "holding::what_comes_back_lets_the_held_go_at_once_and_in_order",
+    },
+    Mutant {
+        name: "who has delivered something is evicted",
+        file: "gate/dispatch.rs",
+        find: "    pub(super) fn produced(&mut self, id: RequestId, output: Tokens) {
+        self.spare(id);",
+        put: "    pub(super) fn produced(&mut self, id: RequestId, output: Tokens) {",
+        test: "evicting::who_has_delivered_something_or_was_evicted_before_stays",
+    },
+    Mutant {
+        name: "a run is kept on its backend whatever it costs others",
+        file: "schedule/window.rs",
+        find: "let most = self.rank(first).key.saturating_add(window);",
+        put: "let most = self.rank(first).key.saturating_add(window.max(i64::MAX));",
+        test: "evicting::a_run_is_passed_over_by_no_more_than_the_stickiness",
     },
 ];

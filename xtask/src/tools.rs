@@ -1,4 +1,4 @@
-//! Installs what the tests need beside Rust: the real client libraries of OpenAI and Anthropic, pinned.
+//! Installs what the tests need beside Rust: the real client libraries of OpenAI and Anthropic, pinned, and nginx.
 //!
 //! Each installation leaves a stamp with what it was made from, so that a second call does nothing.
 
@@ -20,8 +20,20 @@ const OLDEST_NODE: u32 = 18;
 pub(crate) fn install() -> Result<(), String> {
     let folder = repository::root().join("target/test-tools");
     fs::create_dir_all(&folder).map_err(|error| format!("cannot create {}: {error}", folder.display()))?;
+    provide_nginx()?;
     install_python_clients(&folder.join("py"))?;
     install_node_clients(&folder.join("node.stamp"))
+}
+
+/// The proxy that heartbeats are tested behind.
+fn provide_nginx() -> Result<(), String> {
+    let is_there = || {
+        ["nginx", "/usr/sbin/nginx"].iter().any(|program| Command::new(program).arg("-v").output().is_ok())
+    };
+    if !is_there() {
+        install_packages(&["nginx"])?;
+    }
+    if is_there() { Ok(()) } else { Err("nginx is missing: install it".into()) }
 }
 
 fn install_python_clients(venv: &Path) -> Result<(), String> {
@@ -88,13 +100,17 @@ fn provide_node() -> Result<String, String> {
     }
 }
 
-fn install_packages(packages: &[&str]) -> Result<(), String> {
+/// Installs Debian packages, where this is Debian and the user may.
+///
+/// # Errors
+/// It is not, or they may not, or the installation fails.
+pub(crate) fn install_packages(packages: &[&str]) -> Result<(), String> {
     let named = packages.join(" ");
     let apt = step::first_line(Command::new("apt-get").arg("--version")).is_some();
     let root = step::first_line(Command::new("id").arg("-u")).is_some_and(|user| user == "0");
     if !(apt && root) {
         return Err(format!(
-            "the tests need {named}: install them (on Debian: apt-get install {named}) and repeat"
+            "{named} are needed: install them (on Debian: apt-get install {named}) and repeat"
         ));
     }
     println!("installing Debian packages: {named}");

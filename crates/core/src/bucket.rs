@@ -35,6 +35,12 @@ impl Rate {
         ((self.numerator as u128 * 60) / self.denominator as u128) as u64
     }
 
+    /// Units and the seconds that they take, as [`Rate::new`] takes them.
+    #[must_use]
+    pub const fn parts(self) -> (u64, u64) {
+        (self.numerator, self.denominator)
+    }
+
     /// Whether nothing ever comes back.
     #[must_use]
     pub const fn is_never(self) -> bool {
@@ -58,6 +64,10 @@ impl Rate {
         if self.is_never() {
             return u64::MAX;
         }
+        // Real amounts and rates fit 64 bits; only the extremes of both need the wide and slow division.
+        if let Some(scaled) = micro_units.checked_mul(self.denominator) {
+            return scaled.div_ceil(self.numerator);
+        }
         let span =
             (u128::from(micro_units) * u128::from(self.denominator)).div_ceil(u128::from(self.numerator));
         u64::try_from(span).unwrap_or(u64::MAX)
@@ -71,8 +81,11 @@ impl Rate {
         if self.is_never() {
             return None;
         }
-        let missing =
-            u128::from(amount.0.unsigned_abs()) * u128::from(self.denominator) - u128::from(remainder);
+        let amount = amount.0.unsigned_abs();
+        if let Some(missing) = amount.checked_mul(self.denominator) {
+            return Some(Micros((missing - remainder).div_ceil(self.numerator)));
+        }
+        let missing = u128::from(amount) * u128::from(self.denominator) - u128::from(remainder);
         let span = missing.div_ceil(u128::from(self.numerator));
         Some(Micros(u64::try_from(span).unwrap_or(u64::MAX)))
     }
@@ -123,6 +136,18 @@ impl Bucket {
     #[must_use]
     pub const fn full(shape: &Shape, now: Moment) -> Self {
         Self { level: shape.capacity, time: now, remainder: 0 }
+    }
+
+    /// A bucket that holds `level` at `now`, and has earned `remainder` of the next micro-unit.
+    #[must_use]
+    pub const fn holding(level: Amount, remainder: u64, now: Moment) -> Self {
+        Self { level, time: now, remainder }
+    }
+
+    /// What has been earned of the next micro-unit, in parts of the rate's [period](Rate::parts).
+    #[must_use]
+    pub const fn remainder(&self) -> u64 {
+        self.remainder
     }
 
     /// The level at the moment of the last refill; negative is debt.

@@ -120,20 +120,28 @@ impl Directory {
 
     /// The lines of an end user or a run, for this model.
     pub(crate) fn subject_lines(&self, policy: &Policy, place: &Place, model: ModelId) -> Vec<Line> {
-        let mut lines = self.all_subject_lines(policy, place);
-        lines.retain(|line| line.limit.model.is_none_or(|only| only == model));
+        let mut lines = Vec::new();
+        self.for_each_subject_line(policy, place, |line| {
+            if line.limit.model.is_none_or(|only| only == model) {
+                lines.push(*line);
+            }
+        });
         lines
     }
 
-    fn all_subject_lines(&self, policy: &Policy, place: &Place) -> Vec<Line> {
-        let mut lines = Vec::new();
+    /// The lines of an end user or a run, for all models.
+    pub(crate) fn for_each_subject_line(&self, policy: &Policy, place: &Place, mut each: impl FnMut(&Line)) {
+        let subject = self.subjects.of(place);
+        // Cells are made in the order of the limits, so the next one is nearly always the one that is looked for.
+        let mut cells = subject.map_or(&[][..], |subject| &subject.cells).iter().cycle();
+        let count = subject.map_or(0, |subject| subject.cells.len());
         for_each_subject_line(policy, place, |limit, mut block| {
             if limit.dimension == Dimension::RunBudget {
-                block.shape.capacity += self.subjects.raised(place);
+                block.shape.capacity += subject.map_or(Amount::ZERO, |subject| subject.raised);
             }
-            lines.push(block.line(limit, self.subjects.cell(place, limit).unwrap_or(FRESH)));
+            let found = cells.by_ref().take(count).find(|(known, _)| *known == limit);
+            each(&block.line(limit, found.map_or(FRESH, |(_, cell)| *cell)));
         });
-        lines
     }
 
     /// Takes on a changed policy for the end users and runs that are known: cells for limits that came, a longer memory where a
@@ -143,13 +151,36 @@ impl Directory {
         for place in self.subjects.places() {
             let limits = subject_limits(policy, &place);
             self.subjects.keep(&place, &limits, idle_expiry(policy, &place), now);
-            lines.extend(self.all_subject_lines(policy, &place));
+            self.for_each_subject_line(policy, &place, |line| lines.push(*line));
         }
         lines
     }
 
+    /// Makes an end user or a run known that had begun before the process did, idle for at least `idle` more. Returns its lines;
+    /// `None` if it has no limits or cannot be kept.
+    pub(crate) fn restore_subject(
+        &mut self,
+        policy: &Policy,
+        (place, raised): (Place, Amount),
+        idle: Micros,
+        now: Moment,
+    ) -> Option<Vec<Line>> {
+        let limits = subject_limits(policy, &place);
+        let expiry = idle_expiry(policy, &place);
+        if limits.is_empty() || !self.subjects.restore(place, raised, expiry, now.after(idle)) {
+            return None;
+        }
+        self.subjects.make_cells(&place, &limits);
+        let mut lines = Vec::new();
+        self.for_each_subject_line(policy, &place, |line| lines.push(*line));
+        Some(lines)
+    }
+
     /// Makes cells for an end user or a run that has none.
     pub(crate) fn admit_subject(&mut self, policy: &Policy, place: Place, now: Moment) {
+        if self.subjects.readmit(&place) {
+            return;
+        }
         let limits = subject_limits(policy, &place);
         self.subjects.admit(place, &limits, idle_expiry(policy, &place), now);
     }
@@ -258,7 +289,9 @@ fn for_each_subject_line(policy: &Policy, place: &Place, mut each: impl FnMut(Li
             (Owner::EndUser(*id), scope)
         }
     };
-    for (model, limits) in blocks(scope) {
+    for_each_line(&scope.all, |dimension, block| each(Limit { owner, model: None, dimension }, block));
+    for (model, limits) in &scope.models {
+        let model = Some(*model);
         for_each_line(limits, |dimension, block| each(Limit { owner, model, dimension }, block));
     }
 }

@@ -6,36 +6,51 @@
 
 mod arrive;
 mod dispatch;
+mod drawing;
 mod ending;
 mod event;
+mod evicting;
+mod holding;
+mod keeping;
+mod reading;
+mod slots;
 mod view;
+mod waiting;
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use crate::backends::{self, BackendState};
 use crate::charge::Need;
 use crate::directory::Directory;
 use crate::drain::Drain;
 use crate::ledger::{CellId, Charge, ReservationId};
+use crate::occupancy::{Liveness, Occupancy};
 use crate::policy::{BackendId, Dimension, ModelId, Policy, PoolId, TenantId};
 use crate::predict::Predictor;
 use crate::promises::Promises;
-use crate::queue::{Queue, Turn, Waiting};
+use crate::schedule::{EntryId, Pace, Schedule, Tab, Turn};
 use crate::subjects::Place;
+use crate::table::{Numbered, Table};
 use crate::units::{Moment, Tokens};
 
-pub use event::{Account, Answer, Arrival, Effect, Event, Outcome, Report, Reported, RequestId, UsageSource};
-pub use view::{LimitView, PoolView, RunView};
+use evicting::Evicting;
+use holding::Holding;
+use slots::Slot;
+
+pub use event::{
+    Account, Answer, Arrival, Effect, Event, Failure, Outcome, Report, Reported, RequestId, UsageSource,
+};
+pub use view::{BackendView, LimitView, PoolView, RunView, ShareView};
 
 /// All requests, queues, and what is known of the backends.
 #[derive(Debug)]
 pub struct Gate {
     policy: Arc<Policy>,
     directory: Directory,
-    requests: BTreeMap<RequestId, Request>,
-    reservations: BTreeMap<ReservationId, RequestId>,
+    requests: Table<RequestId, Box<Request>>,
+    reservations: Table<ReservationId, RequestId>,
     pools: Vec<PoolState>,
     /// Slots in use under concurrency limits that queue.
     slots_used: BTreeMap<CellId, u32>,
@@ -43,6 +58,12 @@ pub struct Gate {
     predictor: Predictor,
     effects: VecDeque<Effect>,
     waits: BTreeSet<(Moment, RequestId)>,
+    /// A class may be evicted.
+    evicts: bool,
+    /// When room is looked for, for those that wait.
+    rescues: BTreeSet<(Moment, RequestId)>,
+    /// Requests that wait for a budget to return.
+    holding: Holding,
     next_reservation: u64,
     next_turn: u64,
     draining: bool,
@@ -52,13 +73,19 @@ pub struct Gate {
 
 #[derive(Debug, Default)]
 struct PoolState {
-    queue: Queue,
-    backends: Vec<BackendState>,
+    schedule: Schedule,
+    backends: Occupancy,
     drain: Drain,
+    pace: Pace,
+    evicting: Evicting,
+    /// Requests on backends, per class.
+    running: Vec<u32>,
     /// Nothing is sent before this moment: a limit of the pool is used up.
     limited_until: Moment,
     /// A dispatch that the store is thinking about: nothing overtakes it.
     ruling: Option<RequestId>,
+    /// When the request that held up the last dispatch can go, though nothing else happens.
+    opening: Option<Moment>,
 }
 
 #[derive(Debug)]
@@ -66,24 +93,37 @@ struct Request {
     arrival: Arrival,
     pool: PoolId,
     need: Need,
+    /// The least that its input can be, where it is estimated and the store has not answered.
+    input_least: Option<Tokens>,
     places: Vec<Place>,
     admission: Held,
     dispatch: Option<Held>,
-    /// Concurrency limits that queue: cell and limit.
-    slots: Vec<(CellId, u32)>,
+    /// Concurrency limits that queue.
+    slots: Vec<Slot>,
     slots_held: Vec<CellId>,
     stage: Stage,
+    /// What it has been charged in the order, while it is in flight.
+    tab: Option<Tab>,
     turn: Turn,
     arrived: Moment,
     wait_until: Moment,
+    /// The cell whose budget it waits for before it is admitted, and until when it may.
+    held_for: Option<CellId>,
+    held_until: Moment,
     started: Option<Moment>,
+    /// The last time that it went to a backend.
+    sent: Option<Moment>,
     backend: Option<BackendId>,
     tried: Vec<u32>,
     attempts: u32,
     /// A backend has answered, in a way that another try may mend.
     has_answer: bool,
-    /// Output tokens drawn as they streamed.
+    /// Output tokens that are covered: reserved, or drawn as they streamed.
     drawn: Tokens,
+    /// The last draw, as it was asked of the store.
+    last_draw: Vec<Charge>,
+    /// It was taken off a backend once to make room.
+    was_evicted: bool,
     /// The client left while the store was thinking.
     gone: bool,
 }
@@ -101,7 +141,9 @@ struct Held {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Ruling,
-    Queued { parked: Option<CellId> },
+    /// The store refused it; it is asked again when the budget has returned.
+    Held,
+    Queued(EntryId),
     Dispatching(BackendId),
     Running(BackendId),
 }
@@ -113,14 +155,17 @@ impl Gate {
         let mut gate = Self {
             policy: Arc::clone(&policy),
             directory: Directory::default(),
-            requests: BTreeMap::new(),
-            reservations: BTreeMap::new(),
+            requests: Table::default(),
+            reservations: Table::default(),
             pools: Vec::new(),
             slots_used: BTreeMap::new(),
             promises: Promises::default(),
             predictor: Predictor::default(),
             effects: VecDeque::new(),
             waits: BTreeSet::new(),
+            evicts: false,
+            rescues: BTreeSet::new(),
+            holding: Holding::default(),
             next_reservation: 0,
             next_turn: 0,
             draining: false,
@@ -132,19 +177,13 @@ impl Gate {
 
     /// Takes in what happened at `now`. Effects may be waiting afterwards.
     pub fn handle(&mut self, event: Event, now: Moment) {
-        match event {
-            Event::Arrive(arrival) => self.arrive(arrival, now),
-            Event::Ruled { reservation, verdict } => self.ruled(reservation, verdict, now),
-            Event::Produced { request, output } => self.produced(request, output),
-            Event::Bounced { request, retry_after } => self.bounced(request, retry_after, now),
-            Event::Failed { request } => self.failed(request, now),
-            Event::Ended { request, report } => self.ended(request, &report, now),
-            Event::BackendUp(backend) => self.set_alive(backend, true),
-            Event::BackendDown(backend) => self.set_alive(backend, false),
-            Event::Reload(policy) => self.reload(policy, now),
-            Event::Raise { tenant, run, tokens } => self.raise(tenant, run, tokens),
-            Event::Drain => self.drain(now),
-            Event::Tick => self.tick(now),
+        self.handle_all([event], now);
+    }
+
+    /// Takes in what happened at the same moment: nothing goes to a backend because of one before all are known.
+    pub fn handle_all(&mut self, events: impl IntoIterator<Item = Event>, now: Moment) {
+        for event in events {
+            self.take_in(event, now);
         }
         while let Some(pool) = self.awake.pop_first() {
             self.dispatch(pool, now);
@@ -160,7 +199,9 @@ impl Gate {
     #[must_use]
     pub fn deadline(&self) -> Option<Moment> {
         let wait = self.waits.first().map(|(moment, _)| *moment);
-        self.pools.iter().filter_map(|pool| self.opening(pool)).chain(wait).min()
+        let opening = self.pools.iter().filter_map(|pool| pool.opening);
+        let rescue = self.rescues.first().map(|(moment, _)| *moment);
+        opening.chain(wait).chain(rescue).chain(self.holding.due()).min()
     }
 
     /// The policy in force.
@@ -169,27 +210,44 @@ impl Gate {
         &self.policy
     }
 
-    /// When the next request of a pool can go to a backend that has room, but is paused.
-    fn opening(&self, pool: &PoolState) -> Option<Moment> {
-        let next = self.requests.get(&pool.queue.first()?)?;
-        if pool.ruling.is_some() {
-            return None;
+    fn take_in(&mut self, event: Event, now: Moment) {
+        match event {
+            Event::Arrive(arrival) => self.arrive(arrival, None, now),
+            Event::ArriveEstimated { arrival, input_least } => {
+                self.arrive(arrival, Some(input_least), now);
+            }
+            Event::Ruled { reservation, verdict } => self.ruled(reservation, verdict, now),
+            Event::Produced { request, output } => self.produced(request, output),
+            Event::Bounced { request, retry_after } => self.bounced(request, retry_after, now),
+            Event::Failed { request, failure } => self.failed(request, failure, now),
+            Event::Overdrawn { reservation, shortage } => self.overdrawn(reservation, &shortage),
+            Event::Evicted { request } => self.evicted(request, now),
+            Event::Ended { request, report } => self.ended(request, &report, now),
+            Event::FirstToken { request } => self.first_token(request, now),
+            Event::Provider { request, tokens, requests } => {
+                self.provider_told(request, (tokens, requests), now);
+            }
+            Event::Scraped { backend, reading } => self.scraped(backend, &reading, now),
+            Event::BackendUp(backend) => self.set_alive(backend, Liveness::Up, now),
+            Event::BackendDown(backend) => self.set_alive(backend, Liveness::Down, now),
+            Event::Reload(policy) => self.reload(policy, now),
+            Event::Raise { tenant, run, tokens } => self.raise(tenant, run, tokens),
+            Event::Drain => self.drain(now),
+            Event::Tick => self.tick(now),
         }
-        (0..)
-            .zip(&pool.backends)
-            .filter(|(index, backend)| backend.has_slot() && !next.tried.contains(index))
-            .map(|(_, backend)| backend.closed_until().max(pool.limited_until))
-            .min()
     }
 
     fn take_on(&mut self, policy: Arc<Policy>) {
         self.directory.reload(&policy);
+        self.evicts = policy.classes.iter().any(|class| class.is_evictable);
         while self.pools.len() < policy.pools.len() {
             self.pools.push(PoolState::default());
         }
         for (state, pool) in self.pools.iter_mut().zip(&policy.pools) {
             state.limited_until = Moment::default();
-            backends::reload(&mut state.backends, pool);
+            state.backends.reload(pool);
+            state.schedule.reload(&policy, pool);
+            state.running.resize(policy.classes.len().max(state.running.len()), 0);
         }
         self.policy = policy;
     }
@@ -200,8 +258,7 @@ impl Gate {
         for line in self.directory.lines().chain(&subjects).filter(|line| !line.queues) {
             self.effects.push_back(Effect::Reshape(line.cell, line.shape));
         }
-        let ids: Vec<RequestId> = self.requests.keys().copied().collect();
-        for id in ids {
+        for id in self.requests.keys() {
             let Some(request) = self.requests.get(&id) else {
                 continue;
             };
@@ -210,16 +267,13 @@ impl Gate {
                 request.slots = slots;
             }
         }
-        for pool in 0..self.pools.len() {
-            self.unpark_all(pool);
-            self.wake(PoolId(pool as u32));
-        }
+        self.replan_held(now);
+        self.wake_all();
     }
 
-    fn set_alive(&mut self, backend: BackendId, alive: bool) {
-        let pool = self.pools.get_mut(backend.pool.0 as usize);
-        if let Some(state) = pool.and_then(|pool| pool.backends.get_mut(backend.index as usize)) {
-            state.alive = alive;
+    fn set_alive(&mut self, backend: BackendId, liveness: Liveness, now: Moment) {
+        if let Some(pool) = self.pools.get_mut(backend.pool.0 as usize) {
+            pool.backends.set_alive(backend.index, liveness, now);
             self.wake(backend.pool);
         }
     }
@@ -237,18 +291,18 @@ impl Gate {
 
     fn drain(&mut self, now: Moment) {
         self.draining = true;
-        let queued: Vec<RequestId> = self
-            .requests
-            .iter()
-            .filter(|(_, request)| matches!(request.stage, Stage::Queued { .. }))
-            .map(|(id, _)| *id)
-            .collect();
-        for id in queued {
-            self.refuse_queued(id, arrive::shutdown(), now);
+        for id in self.requests.keys() {
+            if self.requests.get(&id).is_some_and(|request| matches!(request.stage, Stage::Queued(_))) {
+                self.refuse_queued(id, arrive::shutdown(), now);
+            }
         }
+        self.refuse_all_held(now);
     }
 
     fn tick(&mut self, now: Moment) {
+        // What is due at the end of its wait is still in time.
+        self.ask_due(now);
+        self.rescue_due(now);
         while let Some((moment, id)) = self.waits.first().copied() {
             if moment > now {
                 break;
@@ -257,9 +311,7 @@ impl Gate {
             self.wait_is_over(id, now);
         }
         self.directory.subjects.expire(now);
-        for pool in 0..self.pools.len() {
-            self.wake(PoolId(pool as u32));
-        }
+        self.wake_all();
     }
 
     fn reservation_id(&mut self, request: RequestId) -> ReservationId {
@@ -273,23 +325,31 @@ impl Gate {
         self.awake.insert(pool);
     }
 
+    fn wake_all(&mut self) {
+        self.awake.extend((0..self.pools.len() as u32).map(PoolId));
+    }
+
     fn pool_mut(&mut self, pool: PoolId) -> &mut PoolState {
         &mut self.pools[pool.0 as usize]
     }
 }
 
-impl Request {
-    fn waiting(&self) -> Waiting {
-        let parked = match self.stage {
-            Stage::Queued { parked } => parked,
-            Stage::Ruling | Stage::Dispatching(_) | Stage::Running(_) => None,
-        };
-        Waiting {
-            request: self.arrival.request,
-            turn: self.turn,
-            class: self.arrival.class,
-            tokens: self.need.total(),
-            parked,
-        }
+impl Numbered for RequestId {
+    fn number(self) -> u64 {
+        self.0
+    }
+
+    fn of(number: u64) -> Self {
+        Self(number)
+    }
+}
+
+impl Numbered for ReservationId {
+    fn number(self) -> u64 {
+        self.0
+    }
+
+    fn of(number: u64) -> Self {
+        Self(number)
     }
 }

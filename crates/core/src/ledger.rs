@@ -163,7 +163,10 @@ impl Ledger {
         for charge in &reservation.charges {
             self.prepare(charge, now);
         }
-        let verdict = self.judge(&reservation.charges, now);
+        let verdict = judge(&reservation.charges, |charge| {
+            // It has just been refilled.
+            self.find(charge.cell).map_or_else(|| Bucket::full(&charge.shape, now), |cell| cell.bucket)
+        });
         if let Verdict::Granted { shadowed } = &verdict {
             for (place, charge) in reservation.charges.iter().enumerate() {
                 if !shadowed.contains(&place) {
@@ -182,25 +185,33 @@ impl Ledger {
     /// What [`reserve`](Self::reserve) would answer, with nothing changed.
     #[must_use]
     pub fn peek(&self, charges: &[Charge], now: Moment) -> Verdict {
-        self.judge(charges, now)
+        judge(charges, |charge| self.bucket_at(charge, now))
     }
 
-    /// Takes more for a reservation that is open: output tokens as they stream. May go into debt.
+    /// Takes more for a reservation that is open: output tokens as they stream. May go into debt: then it tells which limit did not
+    /// cover it, the one that takes longest to hold a token again.
     ///
     /// Draws on a reservation that is closed are ignored. Each charge's `reserved` is what this draw takes.
-    pub fn draw(&mut self, id: ReservationId, charges: &[Charge], now: Moment) {
+    pub fn draw(&mut self, id: ReservationId, charges: &[Charge], now: Moment) -> Option<Shortage> {
         if !self.outstanding.contains_key(&id) {
-            return;
+            return None;
         }
-        for charge in charges {
+        let mut shortage: Option<Shortage> = None;
+        for (place, charge) in charges.iter().enumerate() {
             let cell = self.refilled(charge, now);
             let debited = cell.bucket.debit(&cell.shape, charge.reserved);
+            let (level, wait) = (cell.bucket.level(), cell.bucket.wait_for(&cell.shape, Amount::ONE));
+            let is_short = level < Amount::ZERO || debited.forgiven > Amount::ZERO;
+            if is_short && !charge.shadow && shortage.is_none_or(|longest| is_longer(wait, longest.wait)) {
+                shortage = Some(Shortage { charge: place, wait, level });
+            }
             if debited.forgiven > Amount::ZERO
                 && let Some(outstanding) = self.outstanding.get_mut(&id)
             {
                 outstanding.forgiven.push((charge.cell, debited.forgiven));
             }
         }
+        shortage
     }
 
     /// Closes a reservation: gives back what was not used, takes what was used beyond. Returns whether it was open: a second
@@ -223,6 +234,23 @@ impl Ledger {
         match self.find(cell) {
             Some(found) => found.bucket.level_at(&found.shape, now).min(shape.capacity),
             None => shape.capacity,
+        }
+    }
+
+    /// A cell that has been used, as it is at `now`.
+    #[must_use]
+    pub fn holds(&self, cell: CellId, now: Moment) -> Option<(Shape, Bucket)> {
+        self.find(cell).map(|found| {
+            let mut bucket = found.bucket;
+            bucket.refill(&found.shape, now);
+            (found.shape, bucket)
+        })
+    }
+
+    /// Puts back a balance from before the process began. A cell that holds less already keeps what it holds.
+    pub fn restore(&mut self, cell: CellId, shape: Shape, bucket: Bucket, now: Moment) {
+        if self.level(cell, &shape, now) > bucket.level() {
+            self.put(cell, shape, bucket);
         }
     }
 
@@ -259,24 +287,6 @@ impl Ledger {
         self.outstanding.len()
     }
 
-    fn judge(&self, charges: &[Charge], now: Moment) -> Verdict {
-        let mut shadowed = Vec::new();
-        let mut shortage: Option<Shortage> = None;
-        for (place, charge) in charges.iter().enumerate() {
-            let bucket = self.bucket_at(charge, now);
-            let wait = bucket.wait_for(&charge.shape, charge.reserved);
-            if wait == Some(Micros::ZERO) {
-                continue;
-            }
-            if charge.shadow {
-                shadowed.push(place);
-            } else if shortage.is_none_or(|longest| is_longer(wait, longest.wait)) {
-                shortage = Some(Shortage { charge: place, wait, level: bucket.level() });
-            }
-        }
-        shortage.map_or(Verdict::Granted { shadowed }, Verdict::Refused)
-    }
-
     fn bucket_at(&self, charge: &Charge, now: Moment) -> Bucket {
         match self.find(charge.cell) {
             Some(cell) => {
@@ -291,11 +301,15 @@ impl Ledger {
     /// Puts the cell in its place, refilled, in the shape that the charge gives: a reservation brings the policy of the moment.
     fn prepare(&mut self, charge: &Charge, now: Moment) {
         let bucket = self.bucket_at(charge, now);
-        let index = charge.cell.index as usize;
+        self.put(charge.cell, charge.shape, bucket);
+    }
+
+    fn put(&mut self, cell: CellId, shape: Shape, bucket: Bucket) {
+        let index = cell.index as usize;
         if index >= self.cells.len() {
             self.cells.resize(index + 1, None);
         }
-        self.cells[index] = Some(Cell { epoch: charge.cell.epoch, shape: charge.shape, bucket });
+        self.cells[index] = Some(Cell { epoch: cell.epoch, shape, bucket });
     }
 
     /// The cell, refilled, in the shape that it has: a settlement may bring an older policy's shape, which counts no more.
@@ -350,6 +364,24 @@ impl Ledger {
             .filter(|found| found.epoch == cell.epoch)
             .expect("refilled before use")
     }
+}
+
+fn judge(charges: &[Charge], bucket_of: impl Fn(&Charge) -> Bucket) -> Verdict {
+    let mut shadowed = Vec::new();
+    let mut shortage: Option<Shortage> = None;
+    for (place, charge) in charges.iter().enumerate() {
+        let bucket = bucket_of(charge);
+        let wait = bucket.wait_for(&charge.shape, charge.reserved);
+        if wait == Some(Micros::ZERO) {
+            continue;
+        }
+        if charge.shadow {
+            shadowed.push(place);
+        } else if shortage.is_none_or(|longest| is_longer(wait, longest.wait)) {
+            shortage = Some(Shortage { charge: place, wait, level: bucket.level() });
+        }
+    }
+    shortage.map_or(Verdict::Granted { shadowed }, Verdict::Refused)
 }
 
 fn is_longer(wait: Option<Micros>, than: Option<Micros>) -> bool {

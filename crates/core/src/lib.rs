@@ -8,21 +8,23 @@
 
 extern crate alloc;
 
-mod backends;
 pub mod bucket;
 pub mod charge;
 mod directory;
 mod drain;
 pub mod gate;
 pub mod ledger;
+pub mod occupancy;
 pub mod policy;
 pub mod predict;
 pub mod promises;
-mod queue;
 pub mod refusal;
 pub mod reload;
+mod schedule;
 pub mod scope;
+pub mod snapshot;
 mod subjects;
+mod table;
 pub mod units;
 
 pub use subjects::Place;

@@ -5,6 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::bucket::{Rate, Shape};
+use crate::occupancy::Headroom;
 use crate::units::{Amount, Micros, Tokens};
 
 /// Index of a tenant in [`Policy::tenants`].
@@ -49,8 +50,26 @@ pub struct Policy {
     pub teams: Vec<Team>,
     /// Who may ask.
     pub tenants: Vec<Tenant>,
+    /// In which order requests wait.
+    pub order: Order,
+    /// α of the fair order: how much of the output that is likely to come counts already, in thousandths.
+    pub alpha_permille: u32,
     /// End users kept at the same time; beyond it newcomers of a tenant share one set of limits.
     pub end_users_max: u32,
+}
+
+/// In which order requests wait. In every order the limits on requests at the same time set aside what they hold up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// First in, first out.
+    Fifo,
+    /// By class; inside a class first in, first out.
+    Lanes,
+    /// By work received, by weight: teams, tenants, runs.
+    Fair,
+    /// By class; inside a class by work received.
+    #[default]
+    LanesFair,
 }
 
 /// A dimension that a rate limits.
@@ -142,6 +161,8 @@ pub struct Limits {
     pub default_max_output: Option<Tokens>,
     /// What to do above `max_output`.
     pub on_output_excess: OnOutputExcess,
+    /// A request that a rate refuses waits in its place where the budget returns within this span. Zero: it is refused.
+    pub hold: Micros,
     /// What a cached input token weighs in this block's token limits, in thousandths; absent: as much as any other.
     pub cached_input_weight_millis: Option<u32>,
 }
@@ -165,6 +186,26 @@ pub enum Charging {
     Quantile,
     /// Input up front, each output token as it streams.
     Postpay,
+}
+
+/// What becomes of an answer whose client has left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnClientGone {
+    /// Its backend is told to stop; what was made is charged.
+    #[default]
+    Cancel,
+    /// It is read to its end, within bounds, and its real usage is charged.
+    Drain,
+}
+
+/// What becomes of a stream that uses up a budget.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnBudgetEnd {
+    /// It finishes; the next request is refused.
+    #[default]
+    Finish,
+    /// It is cut, as soon as its output is not covered any more.
+    Stop,
 }
 
 /// A parent of tenants.
@@ -193,6 +234,10 @@ pub struct Tenant {
     pub limits: ScopeLimits,
     /// How it is charged.
     pub charging: Charging,
+    /// What becomes of its answers when their clients leave.
+    pub on_client_gone: OnClientGone,
+    /// What becomes of its streams when they use up a budget.
+    pub on_budget_end: OnBudgetEnd,
     /// Models it may use; all if absent.
     pub allowed_models: Option<Vec<ModelId>>,
     /// Its credentials.
@@ -265,6 +310,51 @@ pub struct Pool {
     pub backends: Vec<Backend>,
     /// Weights of its work.
     pub work: Work,
+    /// A run is kept on its backend while others are ahead of it by at most so much work. Zero: it goes wherever there is room.
+    pub stickiness: Tokens,
+    /// How its backends are filled.
+    pub placing: Placing,
+}
+
+/// How the backends of a pool are filled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Placing {
+    /// What the fit test takes a request for.
+    pub fit: Fit,
+    /// Which of the backends that have room is taken.
+    pub placement: Placement,
+    /// A backend that comes back beside others is given all its slots after this span, a tenth at first. Zero: at once.
+    pub slow_start: Micros,
+}
+
+/// What the fit test takes a request for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fit {
+    /// Its input and the likely output.
+    #[default]
+    Predicted,
+    /// Its input and the output bound.
+    Reserved,
+}
+
+/// Which of the backends that have room is taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Placement {
+    /// The one with most room: KV tokens where all of them tell theirs, else slots.
+    #[default]
+    MostRoom,
+    /// The one with the fewest requests.
+    FewestRunning,
+}
+
+/// How many requests a backend is given at the same time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pacing {
+    /// Its slots.
+    #[default]
+    Fixed,
+    /// As many as its time to first token allows, at most its slots: for hosted backends without metrics.
+    Adaptive,
 }
 
 /// One backend.
@@ -274,6 +364,12 @@ pub struct Backend {
     pub name: String,
     /// Requests it runs at the same time.
     pub slots: u32,
+    /// Tokens that its KV cache holds; absent: as its metrics say, else slots alone.
+    pub kv_tokens: Option<Tokens>,
+    /// Whether its slots are all it is given.
+    pub pacing: Pacing,
+    /// It is not there until [`Event::BackendUp`](crate::gate::Event::BackendUp).
+    pub is_awaited: bool,
     /// Limits debited at dispatch.
     pub limits: Limits,
 }
@@ -300,6 +396,15 @@ pub struct Class {
     pub queue_requests_max: u32,
     /// Most reserved tokens in its queue, per pool.
     pub queue_tokens_max: Tokens,
+    /// The share of the dispatched work that it gets while it has something waiting, in millionths.
+    pub min_share_ppm: u32,
+    /// What it leaves free on each backend for the classes above it. Work that its minimum share owes it is exempt.
+    pub headroom: Headroom,
+    /// It is ordered as if its requests had come that much later, instead of strictly after the classes above it.
+    pub ageing: Option<Micros>,
+    /// A request of it that has delivered nothing yet may be taken off its backend, once, where one of a class above would else not
+    /// start in time.
+    pub is_evictable: bool,
     /// Largest output of one choice.
     pub max_output: Option<Tokens>,
 }
@@ -320,6 +425,20 @@ pub struct OutputExcess {
     pub asked: Tokens,
     /// The cap.
     pub cap: Tokens,
+}
+
+impl Order {
+    /// Whether classes go before each other.
+    #[must_use]
+    pub const fn has_lanes(self) -> bool {
+        matches!(self, Self::Lanes | Self::LanesFair)
+    }
+
+    /// Whether those who have received less go before others.
+    #[must_use]
+    pub const fn is_fair(self) -> bool {
+        matches!(self, Self::Fair | Self::LanesFair)
+    }
 }
 
 impl Policy {
@@ -472,6 +591,8 @@ impl Dimension {
 pub const BUCKET_UNITS_MAX: u64 = 4_000_000_000;
 /// Output bound of a choice that names none, where the configuration gives no other.
 pub const DEFAULT_MAX_OUTPUT: Tokens = Tokens(1_024);
+/// The α that the smallest worst gap was measured with, see `docs/scheduling.md`.
+pub const ALPHA_PERMILLE: u32 = 250;
 /// Debt allowed by default, in buckets.
 pub const DEBT_BUCKETS: u64 = 10;
 /// The usual weight of a tenant or a team, in thousandths.

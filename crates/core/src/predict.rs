@@ -1,16 +1,25 @@
 //! What outputs are likely: the recent ones of a tenant for a model and a size of output bound.
 
-use alloc::collections::BTreeMap;
-use alloc::vec::Vec;
+mod recent;
 
+use alloc::collections::BTreeMap;
+use core::ops::Bound;
+
+use self::recent::Recent;
 use crate::policy::{ModelId, TenantId};
 use crate::units::{Micros, Tokens};
+
+pub use self::recent::SAMPLES;
 
 /// Recent outputs. Bounded: at most [`GROUPS_MAX`] groups of [`SAMPLES`] outputs.
 #[derive(Clone, Debug, Default)]
 pub struct Predictor {
-    groups: BTreeMap<Group, Ring>,
+    groups: BTreeMap<Group, Known>,
+    /// The group that is looked at first when another one has to make room.
+    hand: Option<Group>,
     models: BTreeMap<ModelId, Mean>,
+    /// Microseconds for each token of one choice, by model, and over all of them.
+    paces: BTreeMap<ModelId, Mean>,
     pace: Mean,
 }
 
@@ -23,9 +32,10 @@ struct Group {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Ring {
-    outputs: Vec<u32>,
-    next: usize,
+struct Known {
+    recent: Recent,
+    /// It has learned something since the hand passed.
+    is_fresh: bool,
 }
 
 /// A moving mean in thousandths.
@@ -47,11 +57,14 @@ impl Predictor {
     ) {
         let group = Group::new(tenant, model, bound);
         if self.groups.len() >= GROUPS_MAX && !self.groups.contains_key(&group) {
-            self.groups.pop_first();
+            self.make_room();
         }
-        self.groups.entry(group).or_default().push(u32::try_from(output.0).unwrap_or(u32::MAX));
+        let known = self.groups.entry(group).or_default();
+        known.recent.push(u32::try_from(output.0).unwrap_or(u32::MAX));
+        known.is_fresh = true;
         self.models.entry(model).or_default().add(output.0);
         if output.0 > 0 && elapsed > Micros::ZERO {
+            self.paces.entry(model).or_default().add(elapsed.0 / output.0);
             self.pace.add(elapsed.0 / output.0);
         }
     }
@@ -59,29 +72,69 @@ impl Predictor {
     /// The mean of recent outputs, at most `bound`.
     #[must_use]
     pub fn mean(&self, tenant: TenantId, model: ModelId, bound: Tokens) -> Tokens {
-        match self.warm(tenant, model, bound) {
-            Some(ring) => Tokens(ring.mean()).min(bound),
-            None => self.cold(model, bound),
-        }
+        self.likely(tenant, model, bound, Recent::mean)
+    }
+
+    /// The median of recent outputs, at most `bound`.
+    #[must_use]
+    pub fn p50(&self, tenant: TenantId, model: ModelId, bound: Tokens) -> Tokens {
+        self.likely(tenant, model, bound, |recent| recent.quantile_percent(50))
     }
 
     /// The 90th percentile of recent outputs, at most `bound`.
     #[must_use]
     pub fn p90(&self, tenant: TenantId, model: ModelId, bound: Tokens) -> Tokens {
-        match self.warm(tenant, model, bound) {
-            Some(ring) => Tokens(ring.quantile_percent(90)).min(bound),
+        self.likely(tenant, model, bound, |recent| recent.quantile_percent(90))
+    }
+
+    /// The 99th percentile of recent outputs, at most `bound`.
+    #[must_use]
+    pub fn p99(&self, tenant: TenantId, model: ModelId, bound: Tokens) -> Tokens {
+        self.likely(tenant, model, bound, |recent| recent.quantile_percent(99))
+    }
+
+    /// Output tokens that a choice of this model has made after `elapsed`, by the pace measured from dispatch to end; by that of
+    /// all models before one of this was measured, `None` before any was.
+    #[must_use]
+    pub fn made_in(&self, model: ModelId, elapsed: Micros) -> Option<Tokens> {
+        let pace = self.paces.get(&model).unwrap_or(&self.pace);
+        (pace.samples > 0).then(|| Tokens(elapsed.0.saturating_mul(1_000) / pace.millis.max(1)))
+    }
+
+    fn likely(
+        &self,
+        tenant: TenantId,
+        model: ModelId,
+        bound: Tokens,
+        of: impl Fn(&Recent) -> u64,
+    ) -> Tokens {
+        let known = self.groups.get(&Group::new(tenant, model, bound));
+        match known.filter(|known| known.recent.is_warm()) {
+            Some(known) => Tokens(of(&known.recent)).min(bound),
             None => self.cold(model, bound),
         }
     }
 
-    /// Output tokens that a stream makes in `elapsed`, by the pace measured; `None` before any was measured.
-    #[must_use]
-    pub fn made_in(&self, elapsed: Micros) -> Option<Tokens> {
-        (self.pace.samples > 0).then(|| Tokens(elapsed.0.saturating_mul(1_000) / self.pace.millis.max(1)))
-    }
-
-    fn warm(&self, tenant: TenantId, model: ModelId, bound: Tokens) -> Option<&Ring> {
-        self.groups.get(&Group::new(tenant, model, bound)).filter(|ring| ring.outputs.len() >= SAMPLES_WARM)
+    /// Forgets a group that has learned nothing for long: the first one that the hand finds so, going round.
+    fn make_room(&mut self) {
+        for _ in 0..STEPS_MAX {
+            let from = self.hand.map_or(Bound::Unbounded, Bound::Excluded);
+            let next = self.groups.range_mut((from, Bound::Unbounded)).next();
+            let Some((group, known)) = next else {
+                self.hand = None;
+                continue;
+            };
+            self.hand = Some(*group);
+            if !core::mem::take(&mut known.is_fresh) {
+                break;
+            }
+        }
+        if let Some(group) = self.hand.take() {
+            self.groups.remove(&group);
+            self.hand = Some(group);
+        } else {
+            self.groups.pop_first();
+        }
     }
 
     /// Before enough samples: min(bound, the model's mean, 512).
@@ -101,29 +154,6 @@ impl Group {
     }
 }
 
-impl Ring {
-    fn push(&mut self, output: u32) {
-        if self.outputs.len() < SAMPLES {
-            self.outputs.push(output);
-        } else {
-            self.outputs[self.next] = output;
-        }
-        self.next = (self.next + 1) % SAMPLES;
-    }
-
-    fn mean(&self) -> u64 {
-        let sum: u64 = self.outputs.iter().map(|output| u64::from(*output)).sum();
-        sum.div_ceil(self.outputs.len() as u64)
-    }
-
-    fn quantile_percent(&self, percent: usize) -> u64 {
-        let mut sorted = self.outputs.clone();
-        sorted.sort_unstable();
-        let place = (sorted.len() * percent).div_ceil(100).max(1) - 1;
-        u64::from(sorted[place])
-    }
-}
-
 impl Mean {
     /// Weighs the newest sample with 1/64, or with 1/n while there are fewer.
     fn add(&mut self, sample: u64) {
@@ -139,9 +169,8 @@ impl Mean {
 }
 
 const COLD: Tokens = Tokens(512);
-const SAMPLES_WARM: usize = 8;
 const MEAN_WINDOW: u64 = 64;
-/// Outputs remembered per group.
-pub const SAMPLES: usize = 64;
 /// Groups remembered.
 pub const GROUPS_MAX: usize = 100_000;
+/// Groups that are looked at to find one to forget: bounds the work of one call.
+const STEPS_MAX: usize = 64;

@@ -47,6 +47,9 @@ impl Promises {
 
     /// Somebody was admitted by `cell`: the earliest promise that is due has been kept.
     pub fn keep(&mut self, cell: CellId, now: Moment) {
+        if self.cells.is_empty() {
+            return;
+        }
         let Some(promises) = self.cells.get_mut(&cell) else {
             return;
         };

@@ -30,14 +30,27 @@ pub(crate) struct Subjects {
     end_users_max: usize,
     free: Vec<CellId>,
     next_cell: u32,
+    /// Counts the policies taken on.
+    edition: u32,
+    /// Whose cells are whose, where cells are written down.
+    tracked: Option<Tracked>,
+}
+
+/// Owners of cells, and cells that nobody owns any more.
+#[derive(Debug, Default)]
+struct Tracked {
+    owners: BTreeMap<CellId, Place>,
+    forgotten: Vec<CellId>,
 }
 
 /// What is known of one.
 #[derive(Clone, Debug)]
 pub(crate) struct Subject {
-    cells: Vec<(Limit, CellId)>,
+    pub(crate) cells: Vec<(Limit, CellId)>,
+    /// The policy that its cells and its expiry are from.
+    edition: u32,
     /// What an operator added to a run's budget.
-    raised: Amount,
+    pub(crate) raised: Amount,
     /// Requests that are queued or running.
     live: u32,
     /// Requests that were admitted and did not give back all they took; without any, the subject is forgotten with its last request.
@@ -56,9 +69,38 @@ impl Place {
     }
 }
 
+impl Subject {
+    /// How long it is kept once nobody uses it. Limits that were taken away may come back: what was used of them is remembered as
+    /// long as it would have been, so that a reload is never a refill.
+    fn stay(&mut self, limits: &[Limit], expiry: Micros) {
+        let has_more = self.cells.iter().any(|(held, _)| !limits.contains(held));
+        self.expiry = if has_more { expiry.max(self.expiry) } else { expiry };
+    }
+}
+
 impl Subjects {
+    /// Another policy is in force: those that are known must be looked at again before their cells are relied on.
     pub(crate) const fn limit(&mut self, end_users_max: usize) {
         self.end_users_max = end_users_max;
+        self.edition += 1;
+    }
+
+    /// What is known of one.
+    pub(crate) fn of(&self, place: &Place) -> Option<&Subject> {
+        self.known.get(place)
+    }
+
+    /// Counts one more request of one whose cells are those of the policy in force; false if there is more to do.
+    pub(crate) fn readmit(&mut self, place: &Place) -> bool {
+        let Some(subject) = self.known.get_mut(place).filter(|subject| subject.edition == self.edition)
+        else {
+            return false;
+        };
+        subject.live += 1;
+        if subject.live == 1 {
+            self.not_idle(place);
+        }
+        true
     }
 
     /// A cell that nobody else has.
@@ -109,6 +151,7 @@ impl Subjects {
             }
             let subject = Subject {
                 cells: Vec::new(),
+                edition: self.edition,
                 raised: Amount::ZERO,
                 live: 0,
                 admitted: 0,
@@ -123,7 +166,8 @@ impl Subjects {
             return;
         };
         subject.live += 1;
-        subject.expiry = expiry;
+        subject.stay(limits, expiry);
+        subject.edition = self.edition;
     }
 
     /// Makes the cells that are missing; an idle one stays at least as long as the policy in force says, counted from `now`: how
@@ -134,22 +178,22 @@ impl Subjects {
         let Some(subject) = self.known.get_mut(place) else {
             return;
         };
-        // Limits that are taken away may come back: what was used of them is remembered as long as it would have been.
-        if !limits.is_empty() {
-            subject.expiry = expiry;
-        }
+        subject.stay(limits, expiry);
         if subject.live == 0 {
             let idle_until = subject.idle_until.max(now.after(subject.expiry));
             self.set_idle(place, idle_until);
         }
     }
 
-    fn make_cells(&mut self, place: &Place, limits: &[Limit]) {
+    pub(crate) fn make_cells(&mut self, place: &Place, limits: &[Limit]) {
         let missing: Vec<Limit> =
             limits.iter().filter(|limit| self.cell(place, **limit).is_none()).copied().collect();
         let made: Vec<(Limit, CellId)> =
             missing.into_iter().map(|limit| (limit, self.fresh_cell())).collect();
         if let Some(subject) = self.known.get_mut(place) {
+            if let Some(tracked) = &mut self.tracked {
+                tracked.owners.extend(made.iter().map(|(_, cell)| (*cell, *place)));
+            }
             subject.cells.extend(made);
         }
     }
@@ -196,17 +240,67 @@ impl Subjects {
         }
     }
 
-    /// What was added to a run's budget.
-    pub(crate) fn raised(&self, place: &Place) -> Amount {
-        self.known.get(place).map_or(Amount::ZERO, |subject| subject.raised)
-    }
-
     /// Adds to a run's budget; false if the run is not known.
     pub(crate) fn raise(&mut self, place: &Place, amount: Amount) -> bool {
         let Some(subject) = self.known.get_mut(place) else {
             return false;
         };
         subject.raised = Amount((subject.raised + amount).0.min(Amount::whole(Amount::WHOLE_MAX).0));
+        true
+    }
+
+    /// Remembers from here on whose cells are whose, and those that are forgotten until they are [taken](Self::take_forgotten).
+    pub(crate) fn track(&mut self) {
+        let owned = self
+            .known
+            .iter()
+            .flat_map(|(place, subject)| subject.cells.iter().map(|(_, cell)| (*cell, *place)));
+        self.tracked = Some(Tracked { owners: owned.collect(), forgotten: Vec::new() });
+    }
+
+    /// Whose cell it is; `None` for those of fixed limits.
+    pub(crate) fn owner_of(&self, cell: CellId) -> Option<Place> {
+        self.tracked.as_ref()?.owners.get(&cell).copied()
+    }
+
+    /// Cells whose owners were forgotten since the last call.
+    pub(crate) fn take_forgotten(&mut self) -> Vec<CellId> {
+        self.tracked.as_mut().map(|tracked| core::mem::take(&mut tracked.forgotten)).unwrap_or_default()
+    }
+
+    /// What was added to its budget, and how long after its last use it is kept.
+    pub(crate) fn memory_of(&self, place: &Place) -> (Amount, Micros) {
+        self.known.get(place).map_or((Amount::ZERO, Micros::ZERO), |subject| (subject.raised, subject.expiry))
+    }
+
+    /// Whether requests of it are queued or running.
+    pub(crate) fn is_in_use(&self, place: &Place) -> bool {
+        self.known.get(place).is_some_and(|subject| subject.live > 0)
+    }
+
+    /// Makes one known again that had begun before the process did; false if no more can be kept.
+    pub(crate) fn restore(
+        &mut self,
+        place: Place,
+        raised: Amount,
+        expiry: Micros,
+        idle_until: Moment,
+    ) -> bool {
+        let is_user = matches!(place, Place::EndUser(..));
+        if self.known.contains_key(&place) || is_user && self.end_users >= self.end_users_max {
+            return false;
+        }
+        match place {
+            Place::Run(tenant, _) => *self.live_runs.entry(tenant).or_default() += 1,
+            Place::EndUser(..) => self.end_users += 1,
+            Place::OtherEndUsers(_) => {}
+        }
+        // The edition before this one: its cells are looked at before they are relied on.
+        let edition = self.edition.wrapping_sub(1);
+        let subject =
+            Subject { cells: Vec::new(), edition, raised, live: 0, admitted: 1, expiry, idle_until };
+        self.known.insert(place, subject);
+        self.set_idle(&place, idle_until);
         true
     }
 
@@ -257,6 +351,12 @@ impl Subjects {
         let Some(subject) = self.known.remove(place) else {
             return;
         };
+        if let Some(tracked) = &mut self.tracked {
+            tracked.forgotten.extend(subject.cells.iter().map(|(_, cell)| *cell));
+            for (_, cell) in &subject.cells {
+                tracked.owners.remove(cell);
+            }
+        }
         self.free.extend(subject.cells.iter().map(|(_, cell)| *cell));
         match place {
             Place::Run(tenant, _) => {

@@ -25,6 +25,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use crate::config::KeyDigest;
+use crate::data::{By, Query as UsageQuery, Usage};
 use crate::gateway::Gateway;
 
 pub use answers::{state, tenant};
@@ -45,6 +46,7 @@ pub fn routes(gateway: Arc<Gateway>) -> Router {
         .route("/api/v1/tenants/{tenant}", get(show_tenant))
         .route("/api/v1/tenants/{tenant}/runs/{run}/raise", post(raise))
         .route("/api/v1/requests", get(requests))
+        .route("/api/v1/usage", get(usage))
         .route("/api/v1/explain", post(show_explanation))
         .route("/api/v1/events", get(events))
         .route("/api/v1/openapi.json", get(openapi))
@@ -111,6 +113,34 @@ async fn requests(
     };
     let records = gateway.usage.last(page.limit.unwrap_or(PAGE).min(PAGE_MAX));
     answer(&json!({ "requests": records }))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct UsageOf {
+    by: Option<By>,
+    from_ms: Option<u64>,
+}
+
+async fn usage(
+    State(gateway): State<Arc<Gateway>>,
+    wanted: Result<Query<UsageOf>, QueryRejection>,
+) -> Response {
+    let Ok(Query(wanted)) = wanted else {
+        let how = "by is tenant, team, key, run, model or day; from_ms is a moment in milliseconds since 1970";
+        return fault(StatusCode::BAD_REQUEST, how);
+    };
+    let query =
+        UsageQuery { by: wanted.by.unwrap_or(By::Tenant), from_ms: wanted.from_ms.unwrap_or_default() };
+    // The file is read, which may take a second for a million records.
+    let summed = tokio::task::spawn_blocking(move || match gateway.data() {
+        Some(data) => data.usage(&query).map_err(|error| error.to_string()),
+        None => Ok(Usage::of_records(&gateway.usage.last(usize::MAX), &query)),
+    });
+    match summed.await.map_err(|error| error.to_string()).flatten() {
+        Ok(usage) => answer(&json!(usage)),
+        Err(message) => fault(StatusCode::INTERNAL_SERVER_ERROR, &message),
+    }
 }
 
 #[derive(Deserialize)]

@@ -7,6 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 
+use crate::heartbeat::Beating;
+use crate::outliving::Outliving;
 use crate::relay::{Broken, Relay};
 use crate::stalled::Watched;
 
@@ -17,6 +19,10 @@ pub enum Body {
     Whole(Option<Bytes>),
     /// A backend's.
     Relayed(Box<Relay>),
+    /// A backend's, that is read to its end though the client leaves.
+    Outliving(Outliving),
+    /// One that tells a waiting client that it is being worked on.
+    Beating(Box<Beating>),
     /// A backend's, whose client may not let it wait for ever.
     Watched(Watched),
 }
@@ -31,7 +37,9 @@ impl Body {
     #[must_use]
     pub fn watched(self, wait_max: Duration) -> Self {
         match self {
-            Self::Relayed(relay) => Self::Watched(Watched::new(relay, wait_max)),
+            Self::Relayed(_) | Self::Outliving(_) | Self::Beating(_) => {
+                Self::Watched(Watched::new(Box::new(self), wait_max))
+            }
             Self::Whole(_) | Self::Watched(_) => self,
         }
     }
@@ -48,6 +56,8 @@ impl HttpBody for Body {
         match self.get_mut() {
             Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
             Self::Relayed(relay) => relay.poll_next(context),
+            Self::Outliving(outliving) => outliving.poll_next(context),
+            Self::Beating(beating) => beating.poll_next(context),
             Self::Watched(watched) => watched.poll_next(context),
         }
     }
@@ -55,7 +65,7 @@ impl HttpBody for Body {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Whole(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
-            Self::Relayed(_) | Self::Watched(_) => false,
+            Self::Relayed(_) | Self::Outliving(_) | Self::Beating(_) | Self::Watched(_) => false,
         }
     }
 
@@ -63,6 +73,8 @@ impl HttpBody for Body {
         match self {
             Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
             Self::Relayed(relay) => relay.size_hint(),
+            Self::Outliving(outliving) => outliving.size_hint(),
+            Self::Beating(_) => SizeHint::default(),
             Self::Watched(watched) => watched.size_hint(),
         }
     }

@@ -3,6 +3,7 @@
 //! [`Source::read`] reads files, [`Source::resolve`] checks what they say against each other. Every mistake is told with file, line,
 //! column and remedy.
 
+mod alone;
 mod edge;
 mod keys;
 mod path;
@@ -15,9 +16,12 @@ mod schema;
 mod secret;
 mod source;
 
+pub(crate) use alone::{FileProblems, read_alone};
+pub(crate) use path::Path as NodePath;
+pub(crate) use problem::SourceFile;
 pub use edge::{
-    Bounds, CredentialHeader, Edge, EdgeBackend, EdgePool, Engine, Health, Images, Lookup, OPEN_TENANT,
-    Passthrough, Scheme, Target, Timeouts, Tokenizer, TokenizerMode, Vocabulary,
+    Bounds, CredentialHeader, DataSettings, Edge, EdgeBackend, EdgePool, Engine, Health, Images, Lookup, OPEN_TENANT,
+    Passthrough, PriorityUse, Scheme, Target, Timeouts, Tokenizer, TokenizerMode, Vocabulary,
 };
 pub use keys::{KeyOwner, KeyTable, Lookup as KeyLookup};
 pub use places::Place;

@@ -160,7 +160,7 @@ classes:
         let (name, class) = (tenant.name, tenant.class.name());
         text.push_str(&format!(
             "  - {{name: {name}, class: {class}, keys: [{}], limits: {limits}}}\n",
-            load::key_of(name)
+            load::key_of(&name)
         ));
     }
     Source::from_text("demo.yaml", &text).map_err(|error| error.to_string())

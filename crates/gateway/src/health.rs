@@ -34,8 +34,11 @@ pub async fn watch(gateway: Arc<Gateway>) {
             checks.push(check(&gateway, id, backend, health));
         }
         let results = futures_util::future::join_all(checks).await;
+        let live = gateway.live();
         for (id, is_alive) in results {
-            let Some((pool, backend)) = live.backend(id) else { continue };
+            let Some((pool, backend)) = live.backend(id).filter(|(_, backend)| backend.is_there()) else {
+                continue;
+            };
             let Some(health) = &pool.health else { continue };
             seen.entry(id).or_default().add(is_alive, health, || tell(&gateway, id, backend, is_alive));
         }
@@ -91,7 +94,7 @@ pub async fn discover(gateway: &Gateway) -> BTreeMap<String, Option<Vec<String>>
     let mut found: BTreeMap<String, Option<Vec<String>>> = BTreeMap::new();
     for pool in &live.edge.pools {
         let mut names: Option<Vec<String>> = None;
-        for backend in &pool.backends {
+        for backend in pool.backends.iter().filter(|backend| backend.is_there()) {
             let answer = gateway.upstream.fetch(backend, "/v1/models", DISCOVERY_WAIT).await;
             let Ok((status, document)) = answer else { continue };
             if !status.is_success() {

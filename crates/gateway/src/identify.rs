@@ -2,7 +2,7 @@
 
 use fairlane_core::policy::{KeyId, TenantId};
 use fairlane_wire::answer::Problem;
-use http::{HeaderMap, header};
+use http::{HeaderMap, HeaderName, header};
 
 use crate::clock;
 use crate::config::KeyLookup;
@@ -32,8 +32,9 @@ fn presented_key(headers: &HeaderMap) -> Option<&[u8]> {
         let (scheme, key) = value.split_at_checked(BEARER.len())?;
         scheme.eq_ignore_ascii_case(BEARER).then(|| key.trim_ascii())
     });
-    let plain = headers.get("x-api-key").map(|value| value.as_bytes().trim_ascii());
+    let plain = headers.get(&X_API_KEY).map(|value| value.as_bytes().trim_ascii());
     bearer.or(plain).filter(|key| !key.is_empty())
 }
 
+static X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 const BEARER: &[u8] = b"Bearer ";

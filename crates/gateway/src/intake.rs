@@ -5,19 +5,17 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use fairlane_core::gate::{Arrival, RequestId};
-use fairlane_core::ledger::{Charge, Verdict};
-use fairlane_core::policy::{Asker, ClassId, Dimension, KeyId, ModelId, PoolId, TenantId};
+use fairlane_core::policy::{Asker, ClassId, KeyId, ModelId, PoolId, TenantId};
 use fairlane_core::refusal::{Reason, Refusal};
 use fairlane_core::units::{Micros, Tokens};
 use fairlane_wire::answer::Problem;
 use fairlane_wire::count::InputEstimate;
 use fairlane_wire::decode::decode;
 use fairlane_wire::dialect::Endpoint;
-use fairlane_wire::estimate::Interval;
 use fairlane_wire::identity;
 use fairlane_wire::request::{RequestFacts, read};
 use fairlane_wire::splice::{ChatBound, Edits, UsageChunk, splice};
-use http::{HeaderMap, header};
+use http::{HeaderMap, HeaderName, HeaderValue, header};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 
@@ -25,6 +23,7 @@ use crate::config::{Engine, TokenizerMode};
 use crate::counter::Counter;
 use crate::gateway::Gateway;
 use crate::live::Live;
+use crate::priority;
 use crate::problem;
 
 /// A request that has been read, and what goes to a backend in its place.
@@ -32,6 +31,8 @@ use crate::problem;
 pub struct Intake {
     /// For the gate.
     pub arrival: Arrival,
+    /// The least that the input can be, where `arrival.input` is an estimate's most.
+    pub input_least: Option<Tokens>,
     /// What the input was thought to be.
     pub estimate: InputEstimate,
     /// The body as it is forwarded.
@@ -40,14 +41,16 @@ pub struct Intake {
     pub hides_usage: bool,
     /// The output bound of a choice as it was lowered, where it was.
     pub clamped: Option<u64>,
+    /// The header that tells the engine the request's class.
+    pub priority: Option<(HeaderName, HeaderValue)>,
     /// What the client should know.
     pub warning: Option<&'static str>,
     /// Which attempt of its client this is, where it says.
     pub retry_count: Option<u32>,
-    /// The model's name.
-    pub model: String,
     /// Choices that a stream must finish.
     pub choices: u32,
+    /// A stream was asked for.
+    pub is_streaming: bool,
 }
 
 /// Who asks, as found before the body is read.
@@ -118,7 +121,8 @@ pub async fn take_in(
     let counter = live.counter(pool).ok_or_else(|| unknown_model(&facts.model))?;
     let (estimate, interval) = counter.estimate(&facts.model, &facts);
     let choices = u32::try_from(facts.generations()).unwrap_or(u32::MAX);
-    let lookup = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let claims = Claims::new(headers);
+    let lookup = |name: &str| claims.get(name);
     let mut arrival = Arrival {
         request: RequestId(0),
         tenant: asker.tenant,
@@ -132,23 +136,39 @@ pub async fn take_in(
         choices,
         wait_max: identity::deadline_ms(lookup).map(Micros::from_millis),
     };
+    let mut input_least = None;
     if endpoint != Endpoint::CountTokens {
-        arrival.input = Tokens(input(gateway, counter, &arrival, (interval, &facts), &body).await);
+        (arrival.input, input_least) = match counter.mode() {
+            TokenizerMode::Estimate => (Tokens(interval.mean), None),
+            TokenizerMode::Exact => {
+                (count_exactly(counter, &facts, &body).await.unwrap_or(Tokens(interval.high)), None)
+            }
+            TokenizerMode::Auto => {
+                (Tokens(interval.high), (interval.low < interval.high).then_some(Tokens(interval.low)))
+            }
+        };
     }
     let engine = live.pool(pool).map_or(Engine::Vllm, |pool| pool.engine);
-    let edits = edits(&facts, engine, bounded.write.then_some(bounded.per_choice.0));
+    let mut edits = edits(&facts, engine, bounded.write.then_some(bounded.per_choice.0));
+    let mut header = None;
+    if live.stamps_priority(pool) {
+        edits.priority = priority::in_body(engine, endpoint, asker.class);
+        header = priority::in_header(engine, endpoint, asker.class);
+    }
     let hides_usage = edits.usage == UsageChunk::Asked && !facts.asks_usage;
     let spliced = splice(&facts.layout, &edits);
     let forwarded =
         if spliced.is_unchanged() { body.clone() } else { Bytes::from(spliced.apply(&body).into_owned()) };
     Ok(Intake {
+        input_least,
         estimate,
         hides_usage,
         clamped: bounded.clamped.then_some(bounded.per_choice.0),
+        priority: header,
         warning: facts.has_unseen_input.then_some(UNSEEN_INPUT),
         retry_count: identity::retry_count(lookup),
-        model: facts.model.clone().into_owned(),
         choices: u32::try_from(facts.choices).unwrap_or(u32::MAX),
+        is_streaming: facts.is_streaming,
         body: forwarded,
         arrival,
     })
@@ -156,13 +176,13 @@ pub async fn take_in(
 
 /// A request of another path that is passed on at a fixed cost.
 #[must_use]
-pub fn pass_through(sender: Sender, model: (ModelId, String), cost: Tokens, body: Bytes) -> Intake {
+pub fn pass_through(sender: Sender, model: ModelId, cost: Tokens, body: Bytes) -> Intake {
     let arrival = Arrival {
         request: RequestId(0),
         tenant: sender.tenant,
         key: sender.key,
         class: sender.class,
-        model: model.0,
+        model,
         run: None,
         end_user: None,
         input: cost,
@@ -172,14 +192,16 @@ pub fn pass_through(sender: Sender, model: (ModelId, String), cost: Tokens, body
     };
     Intake {
         arrival,
+        input_least: None,
         estimate: InputEstimate::default(),
         body,
         hides_usage: false,
         clamped: None,
+        priority: None,
         warning: None,
         retry_count: None,
-        model: model.1,
         choices: 1,
+        is_streaming: false,
     }
 }
 
@@ -199,6 +221,28 @@ fn unknown_model(name: &str) -> Problem {
             "the model \"{name}\" is not known here or not for this key; GET /v1/models lists those that are"
         ),
         param: Some("model"),
+    }
+}
+
+/// What a client claims in its headers. There are few of them, and looking through these is faster than hashing a dozen names.
+struct Claims<'a>(Vec<(&'a str, &'a str)>);
+
+impl<'a> Claims<'a> {
+    fn new(headers: &'a HeaderMap) -> Self {
+        let mut claims = Vec::with_capacity(headers.len());
+        for (name, value) in headers {
+            let name = name.as_str();
+            if (name.starts_with("x-") || identity::PLAIN_HEADERS.contains(&name))
+                && let Ok(value) = value.to_str()
+            {
+                claims.push((name, value));
+            }
+        }
+        Self(claims)
+    }
+
+    fn get(&self, name: &str) -> Option<&'a str> {
+        self.0.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
     }
 }
 
@@ -240,47 +284,21 @@ fn edits(facts: &RequestFacts<'_>, engine: Engine, output_bound: Option<u64>) ->
     }
 }
 
-/// Input tokens for the decision: counted where it depends on them, else the upper end of the estimate.
-async fn input(
-    gateway: &Gateway,
-    counter: &Arc<Counter>,
-    arrival: &Arrival,
-    (interval, facts): (Interval, &RequestFacts<'_>),
-    body: &Bytes,
-) -> u64 {
-    match counter.mode() {
-        TokenizerMode::Estimate => return interval.mean,
-        TokenizerMode::Exact => {}
-        TokenizerMode::Auto => {
-            let at = |input| Arrival { input: Tokens(input), ..arrival.clone() };
-            let outlook = |input| gateway.driver.preview(&at(input));
-            let is_decided = || match outlook(interval.high) {
-                Ok((charges, Verdict::Granted { .. })) => charges.iter().all(forgives_estimates),
-                Ok(_) | Err(_) => !matches!(outlook(interval.low), Ok((_, Verdict::Granted { .. }))),
-            };
-            if interval.low == interval.high || is_decided() {
-                return interval.high;
-            }
-            gateway.metrics.counted_exactly();
-        }
-    }
+/// Counts the input of a request whose decision depends on it; the estimate's most where that fails.
+pub async fn count(live: &Live, intake: &Intake, endpoint: Endpoint) -> Tokens {
+    let Some(counter) = live.counter(pool_of(live, intake)) else { return intake.arrival.input };
+    let Ok(facts) = read(endpoint, &intake.body) else { return intake.arrival.input };
+    count_exactly(counter, &facts, &intake.body).await.unwrap_or(intake.arrival.input)
+}
+
+async fn count_exactly(counter: &Arc<Counter>, facts: &RequestFacts<'_>, body: &Bytes) -> Option<Tokens> {
     if !counter.is_long(facts) {
-        return counter.count(facts);
+        return Some(Tokens(counter.count(facts)));
     }
     let (counter, body, endpoint) = (Arc::clone(counter), body.clone(), facts.endpoint);
     let counted =
         tokio::task::spawn_blocking(move || read(endpoint, &body).ok().map(|facts| counter.count(&facts)));
-    counted.await.ok().flatten().unwrap_or(interval.high)
-}
-
-/// Whether a bucket is so large that what estimates hold of it too much, until they are settled, refuses nobody else. In a small
-/// one it would: of ten requests that it holds, the tenth would not pass.
-fn forgives_estimates(charge: &Charge) -> bool {
-    let dimension = charge.limit.dimension;
-    let counts_input = dimension.counts_tokens() && dimension != Dimension::OutputTokens;
-    charge.shadow
-        || !counts_input
-        || charge.reserved.0.saturating_mul(FEW_REQUESTS) <= charge.shape.capacity.0
+    counted.await.ok().flatten().map(Tokens)
 }
 
 /// Who asks, as the static policy sees it.
@@ -295,6 +313,4 @@ pub fn pool_of(live: &Live, intake: &Intake) -> PoolId {
     live.policy.models[intake.arrival.model.0 as usize].pool
 }
 
-/// A bucket that holds fewer requests than that of one size is debited by exact counts.
-const FEW_REQUESTS: i64 = 16;
 const UNSEEN_INPUT: &str = "input kept by the server is not counted before it is reported";

@@ -1,6 +1,5 @@
 //! Accepting clients: HTTP/1.1 and HTTP/2 on one port, with bounds on connections, headers and slow readers.
 
-use std::convert::Infallible;
 use std::future::Future as _;
 use std::io;
 use std::pin::Pin;
@@ -9,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::{Request, Version};
+use http::Request;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -17,72 +16,101 @@ use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep};
 
 use crate::clock;
 use crate::config::{Bounds, Timeouts};
+use crate::drain::drain;
 use crate::gateway::Gateway;
 use crate::proxy;
+use crate::upstream::Pool;
+use crate::workers::{Accepted, Workers};
 
-/// Serves clients until `stop` says so; then waits for what is in flight, and cuts it when the time for that is over.
-pub async fn serve(gateway: Arc<Gateway>, listener: TcpListener, mut stop: watch::Receiver<bool>) {
-    let live = gateway.live();
-    let (bounds, timeouts) = (live.edge.bounds, live.edge.timeouts);
-    let places = Arc::new(Semaphore::new(bounds.connections_max));
-    let builder = builder(&bounds, &timeouts);
-    let graceful = GracefulShutdown::new();
-    let mut connections = JoinSet::new();
+/// Lets clients in until `stop` says so; then waits for what is in flight, and cuts it when the time for that is over.
+pub async fn serve(
+    gateway: Arc<Gateway>,
+    listener: TcpListener,
+    workers: Workers,
+    mut stop: watch::Receiver<bool>,
+) {
+    let places = Arc::new(Semaphore::new(gateway.live().edge.bounds.connections_max));
     loop {
         let accepted = tokio::select! {
             accepted = accept(&listener, &places) => accepted,
             _ = stop.wait_for(|stop| *stop) => break,
-            Some(_) = connections.join_next() => continue,
         };
-        let Some((stream, place)) = accepted else { continue };
-        let gateway = Arc::clone(&gateway);
+        if let Some((stream, place)) = accepted {
+            workers.take(stream, place);
+        }
+    }
+    // Those who have connected before it closes get an answer.
+    let until = Instant::from_std(clock::monotonic()) + BACKLOG_WAIT;
+    while let Ok(accepted) = tokio::time::timeout_at(until, accept(&listener, &places)).await {
+        if let Some((stream, place)) = accepted {
+            workers.take(stream, place);
+        }
+    }
+    drop(listener);
+    workers.finish().await;
+}
+
+/// Serves the clients that come through `accepted`, until nobody is left who could send one.
+pub async fn serve_clients(gateway: Arc<Gateway>, mut accepted: mpsc::UnboundedReceiver<Accepted>) {
+    let live = gateway.live();
+    let (bounds, timeouts) = (live.edge.bounds, live.edge.timeouts);
+    drop(live);
+    let builder = builder(&bounds, &timeouts);
+    let graceful = GracefulShutdown::new();
+    let pool = Arc::new(Pool::default());
+    let mut connections = JoinSet::new();
+    let mut sweep = tokio::time::interval(SWEEP);
+    loop {
+        let Accepted { stream, place, load } = tokio::select! {
+            accepted = accepted.recv() => match accepted {
+                Some(accepted) => accepted,
+                None => break,
+            },
+            Some(_) = connections.join_next() => continue,
+            _ = sweep.tick() => {
+                pool.sweep();
+                continue;
+            }
+        };
+        let Ok(stream) = TcpStream::from_std(stream) else { continue };
+        let (gateway, pool) = (Arc::clone(&gateway), Arc::clone(&pool));
         let guarded = Guarded::new(stream, &timeouts);
         let has_begun = Arc::clone(&guarded.has_begun);
         let service = service_fn(move |request: Request<Incoming>| {
             has_begun.store(true, Ordering::Relaxed);
-            let version = request.version();
-            let answer = proxy::handle(Arc::clone(&gateway), request);
-            async move {
-                let response = answer.await;
-                // An HTTP/2 client can take nothing of one stream while its connection is well.
-                Ok::<_, Infallible>(match version {
-                    Version::HTTP_2 => response.map(|body| body.watched(timeouts.client_write)),
-                    _ => response,
-                })
-            }
+            proxy::handle(Arc::clone(&gateway), Arc::clone(&pool), timeouts.client_write, request)
         });
         let io = TokioIo::new(guarded);
         let connection = graceful.watch(builder.serve_connection(io, service).into_owned());
         connections.spawn(async move {
-            let _place = place;
+            let _counted = (place, load);
             // Errors of a connection concern nobody but its client, who has caused or seen them.
             let _ = connection.await;
         });
     }
-    drop(listener);
-    if tokio::time::timeout(timeouts.shutdown, graceful.shutdown()).await.is_err() {
-        tracing::warn!("the time for shutting down is over; cutting what is still in flight");
-        gateway.is_cutting.store(true, Ordering::Relaxed);
-    }
-    connections.shutdown().await;
+    drain(&gateway, connections, graceful).await;
 }
 
 async fn accept(
     listener: &TcpListener,
     places: &Arc<Semaphore>,
-) -> Option<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
+) -> Option<(std::net::TcpStream, OwnedSemaphorePermit)> {
     let place = Arc::clone(places).acquire_owned().await.ok()?;
-    match listener.accept().await {
+    let accepted = match listener.accept().await {
         Ok((stream, _)) => {
             let _ = stream.set_nodelay(true);
-            Some((stream, place))
+            stream.into_std()
         }
+        Err(error) => Err(error),
+    };
+    match accepted {
+        Ok(stream) => Some((stream, place)),
         Err(error) => {
             // Out of file descriptors, most likely: trying again at once would only spin.
             tracing::warn!(%error, "a connection could not be accepted");
@@ -98,7 +126,6 @@ fn builder(bounds: &Bounds, timeouts: &Timeouts) -> auto::Builder<TokioExecutor>
         .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(timeouts.client_header)
-        .max_headers(bounds.headers_max)
         .max_buf_size(bounds.header_bytes_max)
         .http2()
         .timer(TokioTimer::new())
@@ -106,6 +133,10 @@ fn builder(bounds: &Bounds, timeouts: &Timeouts) -> auto::Builder<TokioExecutor>
         .max_header_list_size(u32::try_from(bounds.header_bytes_max).unwrap_or(u32::MAX))
         .keep_alive_interval(Some(H2_PING))
         .keep_alive_timeout(timeouts.client_write);
+    // Saying what hyper does anyway would make it fill a list of that length for each request.
+    if bounds.headers_max != HYPER_HEADERS_MAX {
+        builder.http1().max_headers(bounds.headers_max);
+    }
     builder
 }
 
@@ -193,6 +224,9 @@ impl AsyncWrite for Guarded {
     }
 }
 
+const SWEEP: Duration = Duration::from_secs(30);
+const BACKLOG_WAIT: Duration = Duration::from_millis(20);
+const HYPER_HEADERS_MAX: usize = 100;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const H2_STREAMS_MAX: u32 = 256;
 const H2_PING: Duration = Duration::from_secs(20);

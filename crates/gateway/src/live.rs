@@ -5,8 +5,11 @@ use std::sync::Arc;
 
 use fairlane_core::policy::{BackendId, ClassId, ModelId, Policy, PoolId, TenantId};
 
-use crate::config::{Config, Edge, EdgeBackend, EdgePool};
+use crate::config::{Config, Edge, EdgeBackend, EdgePool, PriorityUse};
 use crate::counter::Counter;
+use crate::metrics::Meters;
+use crate::names::Names;
+use crate::upstream::Door;
 
 /// A configuration in use. It is replaced whole by a reload; requests in flight keep the one they began with.
 #[derive(Debug)]
@@ -18,14 +21,19 @@ pub struct Live {
     models: HashMap<String, ModelId>,
     pools: HashMap<PoolId, usize>,
     backends: HashMap<BackendId, (usize, usize)>,
+    doors: Vec<Vec<Door>>,
     counters: Vec<Arc<Counter>>,
+    /// The names of all parts.
+    pub names: Names,
+    /// Handles of metrics.
+    pub meters: Meters,
 }
 
 impl Live {
     /// Takes on a resolved configuration after `before`, whose ids it keeps.
     ///
     /// # Errors
-    /// A vocabulary cannot be read: the message says which and why.
+    /// A vocabulary cannot be read, or a backend's credential cannot be sent: the message says which and why.
     pub fn new(config: Config, before: Option<&Self>) -> Result<Self, String> {
         let Config { policy: fresh, mut edge, .. } = config;
         let names: Vec<String> = fresh.models.iter().map(|model| model.name.clone()).collect();
@@ -54,7 +62,14 @@ impl Live {
                 None => Counter::new(pool).map(Arc::new),
             })
             .collect::<Result<_, _>>()?;
-        Ok(Self { policy: Arc::new(policy), edge, models, pools, backends, counters })
+        let doors = edge
+            .pools
+            .iter()
+            .map(|pool| pool.backends.iter().map(Door::new).collect())
+            .collect::<Result<_, String>>()?;
+        let (names, meters) = (Names::new(&policy), Meters::new(&policy));
+        let policy = Arc::new(policy);
+        Ok(Self { policy, edge, models, pools, backends, doors, counters, names, meters })
     }
 
     /// The model of that name.
@@ -82,6 +97,13 @@ impl Live {
         self.pools.get(&id).map(|place| &self.edge.pools[*place])
     }
 
+    /// Whether requests of a pool tell the engine their class: there is no use in it where there is one class.
+    #[must_use]
+    pub fn stamps_priority(&self, id: PoolId) -> bool {
+        self.policy.classes.len() > 1
+            && self.pool(id).is_some_and(|pool| pool.priority == PriorityUse::Stamp)
+    }
+
     /// How a pool counts input.
     #[must_use]
     pub fn counter(&self, id: PoolId) -> Option<&Arc<Counter>> {
@@ -96,12 +118,29 @@ impl Live {
         Some((pool, &pool.backends[*index]))
     }
 
-    /// All backends.
+    /// A backend and the way it is addressed; `None` if a reload has taken it out.
+    #[must_use]
+    pub fn door(&self, id: BackendId) -> Option<(&EdgeBackend, &Door)> {
+        let (pool, index) = *self.backends.get(&id)?;
+        Some((&self.edge.pools[pool].backends[index], &self.doors[pool][index]))
+    }
+
+    /// All backends that have an address.
     pub fn backends(&self) -> impl Iterator<Item = (BackendId, &EdgePool, &EdgeBackend)> {
-        self.backends.iter().map(|(id, (pool, index))| {
+        let all = self.backends.iter().map(|(id, (pool, index))| {
             let pool = &self.edge.pools[*pool];
             (*id, pool, &pool.backends[*index])
-        })
+        });
+        all.filter(|(.., backend)| backend.is_there())
+    }
+
+    /// The backend of these names, of its pool and its own; `None` if a reload has taken it out.
+    #[must_use]
+    pub fn backend_named(&self, pool: &str, backend: &str) -> Option<BackendId> {
+        let place = self.policy.pools.iter().position(|one| one.name == pool)?;
+        let index = self.policy.pools[place].backends.iter().position(|one| one.name == backend)?;
+        let id = BackendId { pool: PoolId(place as u32), index: index as u32 };
+        self.backends.contains_key(&id).then_some(id)
     }
 
     /// The counter of the same pool with the same rules: what it has learned stays.

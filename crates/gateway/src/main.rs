@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use fairlane::commands::{check, explain, keys, serve};
+use fairlane::commands::{check, data, explain, keys, serve, sim, usage};
 use fairlane::{clock, demo, engine};
 
 #[cfg(feature = "mimalloc")]
@@ -27,6 +27,8 @@ enum Command {
     Demo(demo::DemoArgs),
     /// Run a simulated inference engine.
     Engine(engine::EngineArgs),
+    /// Simulate scenarios in virtual time, several policies side by side.
+    Sim(sim::SimArgs),
     /// Check a file.
     #[command(subcommand)]
     Check(Check),
@@ -40,6 +42,11 @@ enum Command {
     /// Make keys.
     #[command(subcommand)]
     Keys(Keys),
+    /// Sum up the usage log.
+    Usage(usage::UsageArgs),
+    /// Export a data file, or import one.
+    #[command(subcommand)]
+    Data(data::DataCommand),
 }
 
 #[derive(Subcommand)]
@@ -80,6 +87,7 @@ async fn run(command: Command) -> Result<ExitCode, String> {
         Command::Serve(args) => serve::run(args).await?,
         Command::Demo(args) => demo::run(args).await?,
         Command::Engine(args) => engine::run(args).await.map_err(|error| error.to_string())?,
+        Command::Sim(args) => sim::run(&args, &mut out)?,
         Command::Check(Check::Config { file }) => {
             let checked = check::check_config(&file, clock::unix_secs(), &mut out);
             return match checked.map_err(|error| error.to_string())? {
@@ -88,6 +96,8 @@ async fn run(command: Command) -> Result<ExitCode, String> {
             };
         }
         Command::Explain { config, request } => explain::run(&config, &request, &mut out).await?,
+        Command::Usage(args) => usage::run(args, &mut out).await?,
+        Command::Data(command) => data::run(&command, &mut out)?,
         Command::Keys(Keys::New) => keys::new_key(&mut out).map_err(|error| error.to_string())?,
     }
     Ok(ExitCode::SUCCESS)

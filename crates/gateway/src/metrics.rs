@@ -6,8 +6,8 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fairlane_core::gate::Account;
-use fairlane_core::policy::{Policy, TenantId};
+use fairlane_core::gate::{Account, Outcome};
+use fairlane_core::policy::{ClassId, ModelId, Policy, PoolId, TenantId};
 use fairlane_core::refusal::Refusal;
 use fairlane_core::units::Micros;
 use fairlane_wire::answer::Problem;
@@ -19,9 +19,14 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use crate::data::Counters as DataCounters;
 use crate::driver::Level;
 use crate::gateway::Gateway;
-use crate::usage_log::Record;
+use crate::live::Live;
+
+mod meters;
+
+pub use meters::Meters;
 
 /// A family of counters under one set of labels.
 type Counters<L> = Family<L, Counter>;
@@ -30,6 +35,22 @@ type Gauges<L> = Family<L, Gauge>;
 /// A family of histograms.
 type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 
+/// A counter of fractions.
+type FloatCounter = Counter<f64, AtomicU64>;
+
+/// What a request is, as metrics tell requests apart.
+#[derive(Clone, Copy, Debug)]
+pub struct Kind {
+    /// Who sent it.
+    pub tenant: TenantId,
+    /// The class that it runs in.
+    pub class: ClassId,
+    /// What it asks for.
+    pub model: ModelId,
+    /// Where that is served.
+    pub pool: PoolId,
+}
+
 /// All metrics of the process.
 pub struct Metrics {
     registry: Mutex<Registry>,
@@ -37,7 +58,7 @@ pub struct Metrics {
     refusals: Counters<RefusalLabels>,
     rejected: Counters<RejectedLabels>,
     tokens: Counters<TokenLabels>,
-    work: Family<WorkLabels, Counter<f64, AtomicU64>>,
+    work: Family<WorkLabels, FloatCounter>,
     queue_wait: Histograms<PoolClassLabels>,
     first_token: Histograms<ClassModelLabels>,
     output_pace: Histograms<ClassModelLabels>,
@@ -51,10 +72,13 @@ pub struct Metrics {
     queue_requests: Gauges<PoolClassLabels>,
     backend_inflight: Gauges<BackendLabels>,
     backend_up: Gauges<BackendLabels>,
+    backend_kv_tokens: Gauges<BackendLabels>,
     ledger: Counters<StateLabels>,
     ledger_outstanding: Gauge,
     estimate_ratio: Family<ModelLabels, Gauge<f64, AtomicU64>>,
     store_up: Gauge,
+    /// About the data file.
+    pub data: DataCounters,
 }
 
 macro_rules! labels {
@@ -84,32 +108,20 @@ labels! {
 
 impl Metrics {
     /// A request has ended, with or without having been admitted.
-    pub fn ended(&self, policy: &Policy, tenant: TenantId, record: &Record) {
-        let labels = RequestLabels {
-            tenant: tenant_label(policy, tenant),
-            class: record.class.clone(),
-            outcome: record.outcome.to_owned(),
-        };
-        self.requests.get_or_create(&labels).inc();
+    pub fn ended(&self, live: &Live, whose: (TenantId, ClassId), outcome: Outcome) {
+        live.meters.outcome(self, &live.policy, whose, outcome).inc();
     }
 
     /// An admitted request has been settled.
-    pub fn finished(&self, policy: &Policy, record: &Record, account: &Account) {
-        let tenant = tenant_label(policy, account.tenant);
-        let kinds = [
-            ("uncached", record.input.saturating_sub(record.cached)),
-            ("cached", record.cached),
-            ("output", record.output),
-        ];
-        for (kind, tokens) in kinds {
-            let labels =
-                TokenLabels { tenant: tenant.clone(), model: record.model.clone(), kind: kind.to_owned() };
-            self.tokens.get_or_create(&labels).inc_by(tokens);
-        }
-        let work = WorkLabels { tenant, pool: record.pool.clone() };
-        self.work.get_or_create(&work).inc_by(account.work_millis as f64 / 1_000.0);
-        let labels = PoolClassLabels { pool: record.pool.clone(), class: record.class.clone() };
-        self.queue_wait.get_or_create(&labels).observe(account.queued.as_secs_f64());
+    pub fn finished(&self, live: &Live, kind: &Kind, account: &Account) {
+        let (meters, policy) = (&live.meters, &live.policy);
+        let used = &account.used;
+        let [uncached, cached, output] = meters.tokens(self, policy, kind.tenant, kind.model);
+        uncached.inc_by(used.input.minus(used.cached).0);
+        cached.inc_by(used.cached.0);
+        output.inc_by(used.output.0);
+        meters.work(self, policy, kind.tenant, kind.pool).inc_by(account.work_millis as f64 / 1_000.0);
+        meters.queue_wait(self, policy, kind.class, kind.pool).observe(account.queued.as_secs_f64());
     }
 
     /// The gate refused a request.
@@ -140,10 +152,13 @@ impl Metrics {
     }
 
     /// A request arrived: its client's first try, or a retry.
-    pub fn attempt(&self, policy: &Policy, tenant: TenantId, retry_count: Option<u32>) {
-        let kind = if retry_count.unwrap_or(0) == 0 { "first" } else { "retry" };
-        let labels = AttemptLabels { tenant: tenant_label(policy, tenant), kind: kind.to_owned() };
-        self.attempts.get_or_create(&labels).inc();
+    pub fn attempt(&self, live: &Live, tenant: TenantId, retry_count: Option<u32>) {
+        let [first, retry] = live.meters.attempts(self, &live.policy, tenant);
+        if retry_count.unwrap_or(0) == 0 {
+            first.inc()
+        } else {
+            retry.inc()
+        };
     }
 
     /// An output bound was lowered.
@@ -167,15 +182,14 @@ impl Metrics {
     }
 
     /// Time from arrival to the first token.
-    pub fn first_token(&self, class: &str, model: &str, time: Micros) {
-        let labels = ClassModelLabels { class: class.to_owned(), model: model.to_owned() };
-        self.first_token.get_or_create(&labels).observe(time.as_secs_f64());
+    pub fn first_token(&self, live: &Live, kind: &Kind, time: Micros) {
+        let histogram = live.meters.first_token(self, &live.policy, kind.class, kind.model);
+        histogram.observe(time.as_secs_f64());
     }
 
     /// Time per output token after the first, in seconds.
-    pub fn output_pace(&self, class: &str, model: &str, secs: f64) {
-        let labels = ClassModelLabels { class: class.to_owned(), model: model.to_owned() };
-        self.output_pace.get_or_create(&labels).observe(secs);
+    pub fn output_pace(&self, live: &Live, kind: &Kind, secs: f64) {
+        live.meters.output_pace(self, &live.policy, kind.class, kind.model).observe(secs);
     }
 
     /// All metrics in Prometheus's text format, gauges read at this moment.
@@ -206,6 +220,7 @@ impl Metrics {
         }
         self.backend_inflight.clear();
         self.backend_up.clear();
+        self.backend_kv_tokens.clear();
         for pool in gateway.driver.pools() {
             let Some(name) = policy.pools.get(pool.pool.0 as usize).map(|pool| pool.name.clone()) else {
                 continue;
@@ -215,17 +230,21 @@ impl Metrics {
                 let labels = PoolClassLabels { pool: name.clone(), class };
                 self.queue_requests.get_or_create(&labels).set(i64::from(*queued));
             }
-            for (id, alive, in_flight, _) in pool.backends {
-                let Some((_, backend)) = live.backend(id) else { continue };
+            for view in pool.backends {
+                let Some((_, backend)) = live.backend(view.backend) else { continue };
+                if !backend.is_there() && view.in_flight == 0 {
+                    continue;
+                }
                 let labels = BackendLabels { pool: name.clone(), backend: backend.name.clone() };
-                self.backend_inflight.get_or_create(&labels).set(i64::from(in_flight));
-                self.backend_up.get_or_create(&labels).set(i64::from(alive));
+                self.backend_inflight.get_or_create(&labels).set(i64::from(view.in_flight));
+                self.backend_up.get_or_create(&labels).set(i64::from(view.is_alive));
+                self.backend_kv_tokens.get_or_create(&labels).set(view.occupied.0 as i64);
             }
         }
         self.read_ledger(gateway);
         for pool in &policy.pools {
             let id = policy.pools.iter().position(|other| other.name == pool.name).unwrap_or(0) as u32;
-            let Some(counter) = live.counter(fairlane_core::policy::PoolId(id)) else { continue };
+            let Some(counter) = live.counter(PoolId(id)) else { continue };
             for (model, millionths) in counter.ratios_millionths() {
                 self.estimate_ratio.get_or_create(&ModelLabels { model }).set(millionths as f64 / 1e6);
             }
@@ -296,6 +315,8 @@ impl Metrics {
         fairlane.register("queue_requests", "Requests waiting", self.queue_requests.clone());
         fairlane.register("backend_inflight", "Requests on a backend", self.backend_inflight.clone());
         fairlane.register("backend_up", "Whether a backend is alive", self.backend_up.clone());
+        let kv_tokens = self.backend_kv_tokens.clone();
+        fairlane.register("backend_kv_tokens", "Tokens in a backend's KV cache, as far as is known", kv_tokens);
         fairlane.register(
             "ledger_tokens",
             "Tokens by state of the ledger since the start",
@@ -312,6 +333,7 @@ impl Metrics {
             self.estimate_ratio.clone(),
         );
         fairlane.register("store_up", "Whether the limit store answers", self.store_up.clone());
+        self.data.register(fairlane);
     }
 }
 
@@ -339,10 +361,12 @@ impl Default for Metrics {
             queue_requests: Gauges::default(),
             backend_inflight: Gauges::default(),
             backend_up: Gauges::default(),
+            backend_kv_tokens: Gauges::default(),
             ledger: Counters::default(),
             ledger_outstanding: Gauge::default(),
             estimate_ratio: Family::default(),
             store_up: Gauge::default(),
+            data: DataCounters::default(),
         };
         metrics.register();
         // There before the first reload, so that an alert on its failure has something to compare with.

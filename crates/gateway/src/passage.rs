@@ -1,19 +1,23 @@
 //! A request on its way: whatever ends it, its account is settled, counted and logged here, exactly once.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use fairlane_core::gate::{Account, Answer, Outcome, Report, Reported, UsageSource};
-use fairlane_core::policy::TenantId;
+use fairlane_core::policy::{Asker, BackendId};
 use fairlane_core::refusal::Refusal;
 use fairlane_core::units::{Moment, Tokens};
 use fairlane_wire::count::InputEstimate;
+use fairlane_wire::late;
 use fairlane_wire::stream::{Outcome as WireOutcome, Summary};
 
 use crate::clock;
+use crate::cutting::Cut;
 use crate::driver::Ticket;
 use crate::gateway::Gateway;
 use crate::live::Live;
+use crate::metrics::Kind;
+use crate::provider;
+use crate::problem;
 use crate::tallies::Tally;
 use crate::usage_log::Record;
 
@@ -25,7 +29,7 @@ pub struct Passage {
     /// The gate's ticket.
     pub ticket: Ticket,
     record: Record,
-    tenant: TenantId,
+    kind: Kind,
     arrived: Moment,
     first_token: Option<Moment>,
     /// What the input was thought to be, to learn from what it was.
@@ -52,14 +56,14 @@ impl Passage {
         live: Arc<Live>,
         ticket: Ticket,
         record: Record,
-        (tenant, arrived, estimate): (TenantId, Moment, InputEstimate),
+        (kind, arrived, estimate): (Kind, Moment, InputEstimate),
     ) -> Self {
         Self {
             gateway,
             live,
             ticket,
             record,
-            tenant,
+            kind,
             arrived,
             first_token: None,
             estimate,
@@ -69,9 +73,9 @@ impl Passage {
     }
 
     /// It goes to a backend now.
-    pub fn sent_to(&mut self, backend: &str) {
+    pub fn sent_to(&mut self, backend: BackendId) {
         self.sent = true;
-        self.record.backend = Some(backend.to_owned());
+        self.record.backend = self.live.names.backend(backend).cloned();
     }
 
     /// Its backend did none of its work.
@@ -87,6 +91,9 @@ impl Passage {
     /// The first token passes.
     pub fn first_token(&mut self) {
         self.first_token = Some(self.gateway.driver.clock().now());
+        if self.live.pool(self.kind.pool).is_some_and(|pool| provider::is_hosted(pool.engine)) {
+            self.ticket.first_token();
+        }
     }
 
     /// The gateway that it passes.
@@ -101,13 +108,22 @@ impl Passage {
         self.gateway.driver.clock().now().since(self.arrived).0 / 1_000
     }
 
+    /// The last event of its stream, which is cut because a budget is used up.
+    #[must_use]
+    pub fn cut_event(&self, cut: &Cut) -> String {
+        let Kind { tenant, class, model, .. } = self.kind;
+        let asker = Asker { tenant, key: None, class, model };
+        let problem = problem::refused(cut.refusal, &self.live.policy, &asker);
+        late::cut_event(cut.endpoint, &problem, &self.record.id.to_string(), cut.events)
+    }
+
     /// It was refused.
     pub fn refused(&mut self, refusal: &Refusal, status: u16) {
         self.record.refusal = Some(match refusal.limit {
             Some(limit) => format!("{} {}", refusal.reason.name(), limit.name(&self.live.policy)),
             None => refusal.reason.name().to_owned(),
         });
-        self.gateway.metrics.refused(&self.live.policy, self.tenant, &self.record.class, refusal);
+        self.gateway.metrics.refused(&self.live.policy, self.kind.tenant, &self.record.class, refusal);
         self.answered(status);
         self.finish(&Ending::nothing(Outcome::Refused));
     }
@@ -122,35 +138,35 @@ impl Passage {
         let now = self.gateway.driver.clock().now();
         let mut record = std::mem::take(&mut self.record);
         record.time_ms = clock::unix_millis();
-        record.outcome = ending.report.outcome.name();
         record.usage_source = UsageSource::None.name();
         record.total_ms = now.since(self.arrived).0 / 1_000;
         record.ttft_ms = self.first_token.map(|first| first.since(self.arrived).0 / 1_000);
         record.cache_write = ending.cache_write;
+        let mut outcome = ending.report.outcome;
         if let Some(account) = &account {
+            // What the edge alone knows: which refusal it was, and that a backend failed by taking too long.
+            let known = record.refusal.is_some() || outcome == Outcome::UpstreamTimeout;
+            outcome = if known { outcome } else { account.outcome };
             self.take_account(&mut record, account);
-            self.gateway.metrics.finished(&self.live.policy, &record, account);
-            self.observe_pace(&record, now);
+            self.gateway.metrics.finished(&self.live, &self.kind, account);
+            self.observe_pace(account.used.output, outcome, now);
         }
-        self.gateway.tallies.add(
-            &record.tenant,
-            &Tally {
-                requests: 1,
-                refused: u64::from(record.refusal.is_some()),
-                input: record.input,
-                cached: record.cached,
-                output: record.output,
-                work_millis: account.as_ref().map_or(0, |account| account.work_millis),
-            },
-        );
-        self.gateway.metrics.ended(&self.live.policy, self.tenant, &record);
+        record.outcome = outcome.name();
+        let whose = (self.kind.tenant, self.kind.class);
+        let sums = self.live.meters.sums(&self.gateway.tallies, &self.live.policy, self.kind.tenant);
+        sums.add(&Tally {
+            requests: 1,
+            refused: u64::from(record.refusal.is_some()),
+            input: record.input,
+            cached: record.cached,
+            output: record.output,
+            work_millis: account.as_ref().map_or(0, |account| account.work_millis),
+        });
+        self.gateway.metrics.ended(&self.live, whose, outcome);
         self.gateway.usage.add(record);
     }
 
     fn take_account(&self, record: &mut Record, account: &Account) {
-        // What the edge alone knows: which refusal it was, and that a backend failed by taking too long.
-        let known = record.refusal.is_some() || record.outcome == Outcome::UpstreamTimeout.name();
-        record.outcome = if known { record.outcome } else { account.outcome.name() };
         record.input = account.used.input.0;
         record.cached = account.used.cached.0;
         record.output = account.used.output.0;
@@ -160,21 +176,19 @@ impl Passage {
         record.queue_ms = account.queued.0 / 1_000;
         record.attempts = account.attempts;
         if matches!(account.source, UsageSource::Reported | UsageSource::Mixed)
-            && let Some(model) = self.live.model(&record.model)
-            && let Some(counter) = self.live.counter(self.live.policy.models[model.0 as usize].pool)
+            && let Some(counter) = self.live.counter(self.kind.pool)
         {
             counter.learn(&record.model, self.estimate, record.input);
         }
     }
 
     /// Time per output token: from the first one to the end, over all but the first.
-    fn observe_pace(&self, record: &Record, now: Moment) {
-        if let Some(first) = self.first_token {
-            self.gateway.metrics.first_token(&record.class, &record.model, first.since(self.arrived));
-            if record.output > 1 && record.outcome == Outcome::Completed.name() {
-                let per_token = now.since(first).as_secs_f64() / (record.output - 1) as f64;
-                self.gateway.metrics.output_pace(&record.class, &record.model, per_token);
-            }
+    fn observe_pace(&self, output: Tokens, outcome: Outcome, now: Moment) {
+        let Some(first) = self.first_token else { return };
+        self.gateway.metrics.first_token(&self.live, &self.kind, first.since(self.arrived));
+        if output.0 > 1 && outcome == Outcome::Completed {
+            let per_token = now.since(first).as_secs_f64() / (output.0 - 1) as f64;
+            self.gateway.metrics.output_pace(&self.live, &self.kind, per_token);
         }
     }
 }
@@ -184,8 +198,9 @@ impl Drop for Passage {
         if self.finished {
             return;
         }
-        let cut = self.gateway.is_cutting.load(Ordering::Relaxed);
-        let outcome = if cut { Outcome::Shutdown } else { Outcome::ClientGone };
+        // A panic is the gateway's doing, as a shutdown is.
+        let is_cut = self.gateway.is_cut() || std::thread::panicking();
+        let outcome = if is_cut { Outcome::Shutdown } else { Outcome::ClientGone };
         // A backend that has not answered may have worked on it all the time: the gate charges by the time that it ran.
         let answer = if self.sent { Answer::Content } else { Answer::Nothing };
         let report = Report { answer, ..Ending::nothing(outcome).report };

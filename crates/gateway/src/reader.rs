@@ -118,6 +118,12 @@ impl Reader {
         }
     }
 
+    /// Whether events of our own can be put between those that pass.
+    #[must_use]
+    pub const fn is_plain_stream(&self) -> bool {
+        matches!(self.kind, Kind::Stream(_))
+    }
+
     /// Output tokens so far.
     #[must_use]
     pub fn produced(&self) -> u64 {

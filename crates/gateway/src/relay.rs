@@ -12,14 +12,17 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use fairlane_core::gate::Outcome;
+use fairlane_core::refusal::Refusal;
 use fairlane_core::units::Tokens;
+use fairlane_wire::dialect::Endpoint;
 use fairlane_wire::stream::{EndOfStream, Forward, Summary};
 use http_body::{Body as _, Frame, SizeHint};
-use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep};
 
+use crate::cutting::Cutter;
 use crate::passage::{Ending, Passage, outcome};
 use crate::reader::Reader;
+use crate::upstream::BackendBody;
 
 /// Why a client's answer breaks off.
 #[derive(Debug)]
@@ -32,12 +35,14 @@ pub enum Broken {
     TimedOut,
     /// The client took nothing of it for too long.
     Untaken,
+    /// A budget is used up, and the answer is none that an error event could end.
+    Spent,
 }
 
 /// A backend's body, read as it passes.
 #[derive(Debug)]
 pub struct Relay {
-    incoming: Incoming,
+    incoming: BackendBody,
     reader: Reader,
     passage: Passage,
     /// Frames that were taken before the status was committed.
@@ -48,9 +53,15 @@ pub struct Relay {
     breaks: Option<Broken>,
     done: bool,
     /// The gate wants to hear of output as it streams.
-    wants_output: bool,
+    output_step: Option<Tokens>,
     told_output: u64,
-    idle: Pin<Box<Sleep>>,
+    /// Follows the events where the stream is to be cut at its budget's end.
+    cutter: Option<Box<Cutter>>,
+    is_cut: bool,
+    /// The client has left, and the answer is read on without it.
+    is_left: bool,
+    /// Made when the backend lets wait for the first time: most answers are there at once.
+    idle: Option<Pin<Box<Sleep>>>,
     idle_max: Duration,
     last_frame: Instant,
     ends_by: Instant,
@@ -69,11 +80,11 @@ impl Relay {
     /// A relay for what is left of `incoming` after the frames already taken.
     #[must_use]
     pub fn new(
-        incoming: Incoming,
+        incoming: BackendBody,
         reader: Reader,
         passage: Passage,
         taken: VecDeque<Frame<Bytes>>,
-        (bounds, wants_output): (RelayBounds, bool),
+        (bounds, output_step): (RelayBounds, Option<Tokens>),
     ) -> Self {
         let last_frame = Instant::from_std(crate::clock::monotonic());
         Self {
@@ -84,13 +95,45 @@ impl Relay {
             drained: false,
             breaks: None,
             done: false,
-            wants_output,
+            output_step,
             told_output: 0,
-            idle: Box::pin(tokio::time::sleep_until((last_frame + bounds.idle).min(bounds.ends_by))),
+            cutter: None,
+            is_cut: false,
+            is_left: false,
+            idle: None,
             idle_max: bounds.idle,
             last_frame,
             ends_by: bounds.ends_by,
         }
+    }
+
+    /// Cuts the stream with an error event when the gate says that its budget is used up.
+    #[must_use]
+    pub fn cut_by(mut self, endpoint: Endpoint) -> Self {
+        let passed = self.taken.iter().filter_map(Frame::data_ref);
+        self.cutter = Some(Box::new(Cutter::new(endpoint, passed)));
+        self
+    }
+
+    /// Tells the gate of the output in the frames that were taken already.
+    #[must_use]
+    pub fn with_taken_told(mut self) -> Self {
+        let stop = self.output_step.and_then(|step| self.tell_output(step));
+        if stop.is_some() {
+            self.pass_unless_cut(Bytes::new(), stop);
+        }
+        self
+    }
+
+    /// The client has left. What follows is read for its usage alone.
+    pub const fn client_left(&mut self) {
+        self.is_left = true;
+    }
+
+    /// Whether nothing more is to come.
+    #[must_use]
+    pub const fn is_over(&self) -> bool {
+        self.done || self.is_cut || self.breaks.is_some()
     }
 
     /// The next frame for the client.
@@ -106,9 +149,13 @@ impl Relay {
                 return Poll::Ready(Some(Ok(frame)));
             }
             if self.breaks.is_some() {
-                ready!(self.idle.as_mut().poll(context));
+                ready!(self.idle().as_mut().poll(context));
                 self.done = true;
                 return Poll::Ready(self.breaks.take().map(Err));
+            }
+            if self.is_cut {
+                self.done = true;
+                continue;
             }
             if self.drained {
                 match self.end() {
@@ -148,38 +195,69 @@ impl Relay {
     }
 
     fn pass(&mut self, frame: Frame<Bytes>) {
-        let frame = match frame.into_data() {
-            Ok(data) => Frame::data(self.read(data)),
-            Err(other) => other,
-        };
-        self.taken.push_back(frame);
+        match frame.into_data() {
+            Ok(data) => self.read(data),
+            Err(other) => self.taken.push_back(other),
+        }
     }
 
-    fn read(&mut self, data: Bytes) -> Bytes {
+    fn read(&mut self, data: Bytes) {
         let fed = self.reader.feed(&data);
         if fed.first_content {
             self.passage.first_token();
         }
-        if self.wants_output {
-            let produced = self.reader.produced();
-            if produced > self.told_output {
-                self.told_output = produced;
-                self.passage.ticket.produced(Tokens(produced));
-            }
+        let bytes = forwarded(data, fed.forward);
+        let Some(step) = self.output_step else {
+            return self.taken.push_back(Frame::data(bytes));
+        };
+        let stop = self.tell_output(step);
+        self.pass_unless_cut(bytes, stop);
+    }
+
+    fn tell_output(&mut self, step: Tokens) -> Option<Refusal> {
+        let produced = self.reader.produced();
+        if produced < self.told_output.saturating_add(step.0.max(1)) {
+            return None;
         }
-        forwarded(data, fed.forward)
+        self.told_output = produced;
+        self.passage.ticket.produced(Tokens(produced))
+    }
+
+    fn pass_unless_cut(&mut self, bytes: Bytes, stop: Option<Refusal>) {
+        let Some(cutter) = &mut self.cutter else {
+            self.taken.push_back(Frame::data(bytes));
+            if stop.is_some() {
+                self.end_spent();
+                self.break_off(Broken::Spent);
+            }
+            return;
+        };
+        stop.into_iter().for_each(|refusal| cutter.stop(refusal));
+        let Some(cut) = cutter.pass(&bytes) else {
+            return self.taken.push_back(Frame::data(bytes));
+        };
+        let event = self.passage.cut_event(&cut);
+        self.taken.push_back(Frame::data(bytes.slice(..cut.passes)));
+        self.taken.push_back(Frame::data(Bytes::from(event)));
+        self.end_spent();
+        self.is_cut = true;
+    }
+
+    fn end_spent(&mut self) {
+        let (summary, counted) = self.reader.finish(EndOfStream::Broken);
+        self.passage.finish(&Ending::read(&summary, Outcome::BudgetEnd, counted));
     }
 
     /// hyper throws away what it has not yet written when a body breaks: the client would lose what came just before.
     fn break_off(&mut self, broken: Broken) {
         self.breaks = Some(broken);
-        self.idle.as_mut().reset(Instant::from_std(crate::clock::monotonic()) + BREAK_DELAY);
+        self.idle().as_mut().reset(Instant::from_std(crate::clock::monotonic()) + BREAK_DELAY);
     }
 
     fn end(&mut self) -> Result<Option<Frame<Bytes>>, Broken> {
         let (summary, counted) = self.reader.finish(EndOfStream::Clean);
         let outcome = outcome(summary.outcome);
-        self.passage.finish(&Ending::read(&summary, outcome, counted));
+        self.finish(&summary, outcome, counted);
         if outcome == Outcome::Interrupted {
             // A clean end would make a truncated answer look complete.
             return Err(Broken::Cut);
@@ -193,37 +271,50 @@ impl Relay {
         let (summary, counted) = self.reader.finish(EndOfStream::Broken);
         let outcome = match why {
             Broken::TimedOut => Outcome::UpstreamTimeout,
+            Broken::Spent => Outcome::BudgetEnd,
             // Bytes have passed: it is no failure before the first byte any more.
             Broken::Backend(_) | Broken::Cut | Broken::Untaken => {
                 let told = outcome(summary.outcome);
                 if told == Outcome::UpstreamErrorMidStream { told } else { Outcome::Interrupted }
             }
         };
-        self.passage.finish(&Ending::read(&summary, outcome, counted));
+        self.finish(&summary, outcome, counted);
         why
+    }
+
+    fn finish(&mut self, summary: &Summary, outcome: Outcome, counted: Option<u64>) {
+        let mut ending = Ending::read(summary, outcome, counted);
+        if self.is_left {
+            ending.report.outcome = Outcome::ClientGone;
+        }
+        self.passage.finish(&ending);
     }
 
     fn poll_silence(&mut self, context: &mut Context<'_>) -> Poll<Broken> {
         loop {
-            ready!(self.idle.as_mut().poll(context));
+            ready!(self.idle().as_mut().poll(context));
             let now = Instant::from_std(crate::clock::monotonic());
             let silent_until = (self.last_frame + self.idle_max).min(self.ends_by);
             if silent_until <= now {
                 return Poll::Ready(self.broken(Broken::TimedOut));
             }
-            self.idle.as_mut().reset(silent_until);
+            self.idle().as_mut().reset(silent_until);
         }
+    }
+
+    fn idle(&mut self) -> &mut Pin<Box<Sleep>> {
+        let until = (self.last_frame + self.idle_max).min(self.ends_by);
+        self.idle.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)))
     }
 }
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        if self.done || self.breaks.is_some() {
+        if self.is_over() {
             return;
         }
-        let gateway = self.passage.gateway();
-        let cut = gateway.is_cutting.load(std::sync::atomic::Ordering::Relaxed);
-        let outcome = if cut { Outcome::Shutdown } else { Outcome::ClientGone };
+        let is_cut = self.passage.gateway().is_cut() || std::thread::panicking();
+        let outcome = if is_cut { Outcome::Shutdown } else { Outcome::ClientGone };
         // HTTP/1 drops a body once all of its declared bytes are sent, without asking it for its end.
         let (summary, counted) = match self.reader.is_whole() {
             true => self.reader.finish(EndOfStream::Clean),
@@ -257,6 +348,7 @@ impl fmt::Display for Broken {
             Self::Cut => f.write_str("the backend's stream ended before its answer did"),
             Self::TimedOut => f.write_str("the backend was silent for too long"),
             Self::Untaken => f.write_str("the client took nothing of its answer for too long"),
+            Self::Spent => f.write_str("a budget was used up in the middle of the answer"),
         }
     }
 }
@@ -265,7 +357,7 @@ impl std::error::Error for Broken {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Backend(error) => Some(error),
-            Self::Cut | Self::TimedOut | Self::Untaken => None,
+            Self::Cut | Self::TimedOut | Self::Untaken | Self::Spent => None,
         }
     }
 }

@@ -12,10 +12,12 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
+use crate::addresses::Resolver;
 use crate::config::{Config, KeyDigest, Source, Surroundings};
 use crate::gateway::Gateway;
 use crate::watching::Watching;
-use crate::{admin, clock, health, listen};
+use crate::workers::Workers;
+use crate::{addresses, admin, clock, health, listen, scrape};
 
 /// Where the configuration comes from, so that it can be read again.
 #[derive(Clone, Debug)]
@@ -55,11 +57,23 @@ pub struct Running {
 /// # Errors
 /// The configuration is wrong, or an address cannot be listened on: the message says which and why.
 pub async fn start(origin: Origin, overrides: Overrides) -> Result<Running, String> {
+    start_with(origin, overrides, Resolver::system()).await
+}
+
+/// Starts a gateway that looks up names of backends by `resolver`.
+///
+/// # Errors
+/// As [`start`].
+pub async fn start_with(
+    origin: Origin,
+    overrides: Overrides,
+    resolver: Resolver,
+) -> Result<Running, String> {
     // Watched before it is read: a change that comes while the gateway starts is not missed.
     let (changes, changed) = mpsc::channel(1);
     let mut watching = Watching::new(changes);
     cover(&mut watching, &origin);
-    let content = content_of(&origin);
+    let content = Content::of(&origin, Vec::new());
     let mut discovered = BTreeMap::new();
     let config = read(&origin, &discovered, overrides)?;
     for warning in &config.warnings {
@@ -67,9 +81,13 @@ pub async fn start(origin: Origin, overrides: Overrides) -> Result<Running, Stri
     }
     let (listen, admin) = (config.edge.listen, config.edge.admin);
     let gateway = Gateway::new(config)?;
+    addresses::refresh(&gateway, &resolver).await;
     if discover(&gateway, &mut discovered).await {
         gateway.reload(read(&origin, &discovered, overrides)?)?;
     }
+    let keeper = Arc::clone(&gateway);
+    let kept = tokio::task::spawn_blocking(move || keeper.keep_data()).await;
+    kept.map_err(|error| error.to_string())??;
     let listener = bind(listen).await?;
     let address = listener.local_addr().map_err(|error| error.to_string())?;
     let (stop, stopped) = watch::channel(false);
@@ -86,6 +104,8 @@ pub async fn start(origin: Origin, overrides: Overrides) -> Result<Running, Stri
     let driver = Arc::clone(&gateway.driver);
     background.spawn(async move { driver.tick_on_time().await });
     background.spawn(health::watch(Arc::clone(&gateway)));
+    background.spawn(scrape::watch(Arc::clone(&gateway)));
+    background.spawn(addresses::watch(Arc::clone(&gateway), resolver));
     let (reread, wanted) = mpsc::channel(1);
     background.spawn(keep_reading(
         Arc::clone(&gateway),
@@ -93,7 +113,8 @@ pub async fn start(origin: Origin, overrides: Overrides) -> Result<Running, Stri
         discovered,
         Wishes { wanted, changed, watching, content },
     ));
-    let clients = tokio::spawn(listen::serve(Arc::clone(&gateway), listener, stopped));
+    let workers = Workers::start(&gateway).map_err(|error| format!("no thread to serve clients: {error}"))?;
+    let clients = tokio::spawn(listen::serve(Arc::clone(&gateway), listener, workers, stopped));
     Ok(Running { gateway, address, admin, stop, clients, background, reread })
 }
 
@@ -104,13 +125,27 @@ impl Running {
         let _ = self.reread.try_send(());
     }
 
-    /// Ends in order: what waits is refused, what runs may finish within the time configured, everything is settled.
+    /// Ends in order: `/readyz` says so for as long as is configured, then what waits or comes is refused, what runs may finish
+    /// within the time configured, everything is settled.
     pub async fn stop(mut self) {
         self.gateway.is_draining.store(true, Ordering::Relaxed);
+        let notice = self.gateway.live().edge.timeouts.shutdown_notice;
+        if !notice.is_zero() {
+            tokio::time::sleep(notice).await;
+        }
         self.gateway.driver.tell(Event::Drain);
         let _ = self.stop.send(true);
         let _ = self.clients.await;
         self.background.shutdown().await;
+        let gateway = Arc::clone(&self.gateway);
+        let closed = tokio::task::spawn_blocking(move || {
+            if let Some(data) = gateway.data() {
+                data.close();
+            }
+        });
+        if let Err(error) = closed.await {
+            tracing::error!(%error, "the data file was not closed in order");
+        }
     }
 }
 
@@ -143,7 +178,41 @@ struct Wishes {
     changed: mpsc::Receiver<()>,
     watching: Watching,
     /// What was read last.
-    content: Option<KeyDigest>,
+    content: Content,
+}
+
+/// The files of a configuration, and a digest of what is in them.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Content {
+    files: Vec<PathBuf>,
+    digest: Option<KeyDigest>,
+}
+
+impl Content {
+    /// The configuration's files; where it cannot be read, those that it had before.
+    fn of(origin: &Origin, before: Vec<PathBuf>) -> Self {
+        let Origin::File(path) = origin else { return Self::default() };
+        let files = match Source::read(path) {
+            Ok(source) => source.files().map(PathBuf::from).collect(),
+            Err(_) if before.is_empty() => vec![path.clone()],
+            Err(_) => before,
+        };
+        let digest = digest(&files);
+        Self { files, digest }
+    }
+
+    /// Whether the same files hold the same. Reads and does not parse: the folder that is watched may be a busy one.
+    fn is_current(&self) -> bool {
+        digest(&self.files) == self.digest
+    }
+}
+
+fn digest(files: &[PathBuf]) -> Option<KeyDigest> {
+    let mut bytes = Vec::new();
+    for file in files {
+        bytes.extend_from_slice(&std::fs::read(file).ok()?);
+    }
+    Some(KeyDigest::of(&bytes))
 }
 
 /// Reads the configuration again when its files change or somebody asks, and the models when backends list others.
@@ -164,11 +233,11 @@ async fn keep_reading(
             // An editor writes in several steps, a ConfigMap swaps links.
             tokio::time::sleep(SETTLE).await;
             while wishes.changed.try_recv().is_ok() {}
-            let before = std::mem::replace(&mut wishes.content, content_of(&origin));
-            if may_be_noise && before == wishes.content {
+            if may_be_noise && wishes.content.is_current() {
                 // The folder is watched, and other files live there too.
                 continue;
             }
+            wishes.content = Content::of(&origin, std::mem::take(&mut wishes.content.files));
             cover(&mut wishes.watching, &origin);
             // Pools that come with this may have models to find.
             rediscover.reset_immediately();
@@ -187,18 +256,6 @@ async fn keep_reading(
             }
         }
     }
-}
-
-/// A digest of all files of the configuration, as far as they can be read.
-fn content_of(origin: &Origin) -> Option<KeyDigest> {
-    let Origin::File(path) = origin else { return None };
-    let mut bytes = std::fs::read(path).ok()?;
-    if let Ok(source) = Source::read(path) {
-        for file in source.files().filter(|file| *file != path) {
-            bytes.extend_from_slice(&std::fs::read(file).unwrap_or_default());
-        }
-    }
-    Some(KeyDigest::of(&bytes))
 }
 
 /// Takes in what backends list; whether that is another set of models than before.

@@ -9,14 +9,15 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body::{Frame, SizeHint};
+use http_body::{Body as _, Frame, SizeHint};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use crate::clock;
-use crate::relay::{Broken, Relay};
+use crate::body::Body;
+use crate::relay::Broken;
 
-/// A relay that is dropped when what it gives is not taken.
+/// A body that is dropped when what it gives is not taken.
 #[derive(Debug)]
 pub struct Watched {
     watch: Arc<Watch>,
@@ -34,16 +35,16 @@ struct Watch {
 #[derive(Debug)]
 struct State {
     /// Taken out when the wait is over.
-    relay: Option<Box<Relay>>,
+    body: Option<Box<Body>>,
     /// Since when the client has had something to take and has not asked for more.
     full_since: Option<Instant>,
 }
 
 impl Watched {
-    /// Watches a relay. Call it inside the runtime.
+    /// Watches a body. Call it inside the runtime.
     #[must_use]
-    pub fn new(relay: Box<Relay>, wait_max: Duration) -> Self {
-        let state = State { relay: Some(relay), full_since: Some(now()) };
+    pub fn new(body: Box<Body>, wait_max: Duration) -> Self {
+        let state = State { body: Some(body), full_since: Some(now()) };
         let watch = Arc::new(Watch { state: Mutex::new(state), wait_max });
         let watchdog = tokio::spawn(Arc::clone(&watch).end_when_stalled()).abort_handle();
         Self { watch, rest: Bytes::new(), watchdog }
@@ -53,10 +54,10 @@ impl Watched {
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         let mut state = self.watch.state();
         if self.rest.is_empty() {
-            let Some(relay) = &mut state.relay else {
+            let Some(body) = &mut state.body else {
                 return Poll::Ready(Some(Err(Broken::Untaken)));
             };
-            let Poll::Ready(frame) = Pin::new(relay.as_mut()).poll_next(context) else {
+            let Poll::Ready(frame) = Pin::new(body.as_mut()).poll_frame(context) else {
                 state.full_since = None;
                 return Poll::Pending;
             };
@@ -76,7 +77,7 @@ impl Watched {
     /// What is known of the length.
     #[must_use]
     pub fn size_hint(&self) -> SizeHint {
-        self.watch.state().relay.as_ref().map_or_else(SizeHint::default, |relay| relay.size_hint())
+        self.watch.state().body.as_ref().map_or_else(SizeHint::default, |body| body.size_hint())
     }
 }
 
@@ -84,7 +85,7 @@ impl Drop for Watched {
     fn drop(&mut self) {
         self.watchdog.abort();
         // The task may live for a moment longer: what ends is settled here and not by it.
-        drop(self.watch.state().relay.take());
+        drop(self.watch.state().body.take());
     }
 }
 
@@ -93,7 +94,7 @@ impl Watch {
         loop {
             let until = self.state().full_since.unwrap_or_else(now) + self.wait_max;
             if until <= now() {
-                drop(self.state().relay.take());
+                drop(self.state().body.take());
                 return;
             }
             tokio::time::sleep_until(until).await;

@@ -1,7 +1,8 @@
 //! Sums per tenant since the start, by the tenant's name: a reload keeps them.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Sums of one tenant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,31 +21,66 @@ pub struct Tally {
     pub work_millis: u64,
 }
 
+/// Where one tenant's sums are kept.
+#[derive(Debug, Default)]
+pub struct Sums {
+    requests: AtomicU64,
+    refused: AtomicU64,
+    input: AtomicU64,
+    cached: AtomicU64,
+    output: AtomicU64,
+    work_millis: AtomicU64,
+}
+
 /// Sums of all tenants. Bounded by the configuration's tenants.
 #[derive(Debug, Default)]
 pub struct Tallies {
-    tenants: Mutex<HashMap<String, Tally>>,
+    tenants: Mutex<HashMap<String, Arc<Sums>>>,
 }
 
 impl Tallies {
     /// A tenant's sums.
     #[must_use]
     pub fn of(&self, tenant: &str) -> Tally {
-        self.tenants.lock().unwrap_or_else(PoisonError::into_inner).get(tenant).copied().unwrap_or_default()
+        let tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        tenants.get(tenant).map(|sums| sums.read()).unwrap_or_default()
     }
 
-    /// Adds to a tenant's sums.
-    pub fn add(&self, tenant: &str, more: &Tally) {
+    /// Where a tenant's sums are kept, to add to them without looking for them again.
+    #[must_use]
+    pub fn sums(&self, tenant: &str) -> Arc<Sums> {
         let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
-        let sum = match tenants.get_mut(tenant) {
-            Some(sum) => sum,
-            None => tenants.entry(tenant.to_owned()).or_default(),
-        };
-        sum.requests += more.requests;
-        sum.refused += more.refused;
-        sum.input += more.input;
-        sum.cached += more.cached;
-        sum.output += more.output;
-        sum.work_millis += more.work_millis;
+        match tenants.get(tenant) {
+            Some(sums) => Arc::clone(sums),
+            None => Arc::clone(tenants.entry(tenant.to_owned()).or_default()),
+        }
+    }
+}
+
+impl Sums {
+    /// Adds to them.
+    pub fn add(&self, more: &Tally) {
+        for (sum, more) in [
+            (&self.requests, more.requests),
+            (&self.refused, more.refused),
+            (&self.input, more.input),
+            (&self.cached, more.cached),
+            (&self.output, more.output),
+            (&self.work_millis, more.work_millis),
+        ] {
+            sum.fetch_add(more, Ordering::Relaxed);
+        }
+    }
+
+    fn read(&self) -> Tally {
+        let read = |sum: &AtomicU64| sum.load(Ordering::Relaxed);
+        Tally {
+            requests: read(&self.requests),
+            refused: read(&self.refused),
+            input: read(&self.input),
+            cached: read(&self.cached),
+            output: read(&self.output),
+            work_millis: read(&self.work_millis),
+        }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -10,20 +12,28 @@ use fairlane_core::units::Micros;
 use fairlane_wire::answer::Problem;
 use fairlane_wire::splice::is_control_header;
 use fairlane_wire::stream::{Coding, Opening};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header, response};
+use http::uri::PathAndQuery;
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header, response,
+};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, Full};
-use hyper::body::Incoming;
-use hyper_util::client::legacy::Error as ClientError;
-use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::config::{CredentialHeader, Edge, EdgeBackend, Timeouts};
+use crate::config::{Edge, EdgeBackend, Scheme, Timeouts};
 use crate::reader::{Reader, Shape};
 
+mod carrier;
 mod clients;
+mod door;
+mod pool;
 
-use clients::Clients;
+pub use carrier::BackendBody;
+pub use door::Door;
+pub use pool::Pool;
+
+use carrier::Carrier;
+use clients::{Client, Clients};
 
 /// The clients for all backends.
 pub struct Upstream {
@@ -36,9 +46,11 @@ pub struct Outgoing {
     /// Method.
     pub method: Method,
     /// Path and query.
-    pub path: String,
-    /// The client's headers that may be passed on.
+    pub path: PathAndQuery,
+    /// The client's headers.
     pub headers: HeaderMap,
+    /// A header that no client may send.
+    pub stamped: Option<(HeaderName, HeaderValue)>,
     /// Body.
     pub body: Bytes,
 }
@@ -71,7 +83,7 @@ pub struct Answered {
     /// Status and headers.
     pub head: response::Parts,
     /// The rest of the body.
-    pub incoming: Incoming,
+    pub incoming: BackendBody,
     /// Frames of the body that were taken already, as they are to be forwarded.
     pub taken: VecDeque<Frame<Bytes>>,
     /// Has read the frames taken.
@@ -115,56 +127,65 @@ impl Upstream {
     pub async fn send(
         &self,
         outgoing: &Outgoing,
-        backend: &EdgeBackend,
+        (backend, door): (&EdgeBackend, &Door),
+        pool: &Arc<Pool>,
         shape: Shape,
         timeouts: &Timeouts,
     ) -> Sent {
         let started = Instant::from_std(crate::clock::monotonic());
         let first_byte_by = started + timeouts.first_byte.min(timeouts.total);
-        let answer = match self.request(outgoing, backend, first_byte_by).await {
-            Ok(answer) => answer,
+        let way = match self.way(backend, door, pool, timeouts) {
+            Ok(way) => way,
             Err(message) => return Sent::Failed(bad_gateway(message), Fault::Answer),
         };
-        let response = match answer {
-            Err(_) => return Sent::Failed(LastAnswer::Problem(Problem::GatewayTimeout), Fault::Timeout),
-            Ok(Err(error)) if error.is_connect() => {
+        let path = match door::path_of(backend, &outgoing.path) {
+            Ok(path) => path,
+            Err(message) => return Sent::Failed(bad_gateway(message), Fault::Answer),
+        };
+        let is_sent = AtomicBool::new(false);
+        let begin = || {
+            is_sent.store(true, Ordering::Relaxed);
+            build(outgoing, &path, door)
+        };
+        let answer = match timeout_at(first_byte_by, way.request(begin)).await {
+            Err(_) => {
+                let is_sent = is_sent.load(Ordering::Relaxed);
+                let fault = if is_sent { Fault::Timeout } else { Fault::Unreachable };
+                return Sent::Failed(LastAnswer::Problem(Problem::GatewayTimeout), fault);
+            }
+            Ok(Err(Unanswered::Unreachable)) => {
                 let message = "the backend cannot be reached".to_owned();
                 return Sent::Failed(bad_gateway(message), Fault::Unreachable);
             }
-            Ok(Err(_)) => {
+            Ok(Err(Unanswered::Closed | Unanswered::Invalid)) => {
                 let message = "the backend closed the connection without a valid answer".to_owned();
                 return Sent::Failed(bad_gateway(message), Fault::Answer);
             }
-            Ok(Ok(response)) => response,
+            Ok(Ok(answer)) => answer,
         };
-        let (head, incoming) = response.into_parts();
+        let (head, incoming) = answer.into_parts();
         match head.status.as_u16() {
             429 | 503 | 529 => {
                 let wait = retry_after(&head.headers);
-                Sent::Busy(keep(head, incoming).await, wait)
+                Sent::Busy(Box::pin(keep(head, incoming)).await, wait)
             }
-            500.. => Sent::Failed(keep(head, incoming).await, Fault::Answer),
+            500.. => Sent::Failed(Box::pin(keep(head, incoming)).await, Fault::Answer),
             200..=299 => open(head, incoming, shape, first_byte_by).await,
             _ => Sent::Answer(Box::new(unread(head, incoming, shape))),
         }
     }
 
-    /// One request, and once more where a kept-alive connection turns out to be closed: a backend may close an idle one at the
-    /// very moment that it is used, which is nobody's failure.
-    async fn request(
+    fn way<'a>(
         &self,
-        outgoing: &Outgoing,
-        backend: &EdgeBackend,
-        by: Instant,
-    ) -> Result<Result<Result<Response<Incoming>, ClientError>, Elapsed>, String> {
-        let client = self.clients.load().of(backend)?;
-        let answer = timeout_at(by, client.request(build(outgoing, backend)?)).await;
-        match &answer {
-            Ok(Err(error)) if closed_unanswered(error) => {
-                Ok(timeout_at(by, client.request(build(outgoing, backend)?)).await)
-            }
-            _ => Ok(answer),
-        }
+        backend: &'a EdgeBackend,
+        door: &'a Door,
+        pool: &'a Arc<Pool>,
+        timeouts: &Timeouts,
+    ) -> Result<Way<'a>, String> {
+        Ok(match door.scheme {
+            Scheme::Http => Way::Plain { backend, door, pool, connect: timeouts.connect },
+            Scheme::Https => Way::Secure(self.clients.load().of(backend)?, door),
+        })
     }
 
     /// Asks a backend for a small JSON or text document.
@@ -177,18 +198,24 @@ impl Upstream {
         path: &str,
         wait: Duration,
     ) -> Result<(StatusCode, Bytes), String> {
+        let door = Door::new(backend)?;
+        let path = PathAndQuery::try_from(path).map_err(|error| error.to_string())?;
+        let path = door::path_of(backend, &path)?;
         let outgoing = Outgoing {
             method: Method::GET,
-            path: path.to_owned(),
+            path: path.clone(),
             headers: HeaderMap::new(),
+            stamped: None,
             body: Bytes::new(),
         };
-        let request = build(&outgoing, backend)?;
+        let request = build(&outgoing, &path, &door);
         let client = self.clients.load().of(backend)?;
         let answer = async {
-            let response = client.request(request).await.map_err(|error| error.to_string())?;
+            let response =
+                client.request(absolute(request, &door)).await.map_err(|error| error.to_string())?;
             let status = response.status();
-            Ok((status, collect(response.into_body(), DOCUMENT_BYTES_MAX).await))
+            let body = BackendBody::driven_elsewhere(response.into_body());
+            Ok((status, collect(body, DOCUMENT_BYTES_MAX).await))
         };
         timeout(wait, answer).await.map_err(|_| "no answer in time".to_owned())?
     }
@@ -200,79 +227,174 @@ impl fmt::Debug for Upstream {
     }
 }
 
-/// The client's headers that a backend may see: not those of one connection, no credential, nothing that steers an engine.
-#[must_use]
-pub fn forwardable(headers: &HeaderMap) -> HeaderMap {
-    let named_by_connection: Vec<&str> = headers
+/// How a request gets to a backend.
+enum Way<'a> {
+    /// In the clear, on a connection of the worker's own.
+    Plain { backend: &'a EdgeBackend, door: &'a Door, pool: &'a Arc<Pool>, connect: Duration },
+    /// With TLS, over HTTP/1 or HTTP/2 as the two agree.
+    Secure(Client, &'a Door),
+}
+
+/// Why there is no answer.
+enum Unanswered {
+    /// There is no connection.
+    Unreachable,
+    /// It was closed before one byte of an answer.
+    Closed,
+    /// What came is no answer.
+    Invalid,
+}
+
+impl Way<'_> {
+    /// One request, and once more where a kept-alive connection turns out to be closed: a backend may close an idle one at the
+    /// very moment that it is used, which is nobody's failure.
+    async fn request(
+        &self,
+        build: impl Fn() -> Request<Full<Bytes>>,
+    ) -> Result<Response<BackendBody>, Unanswered> {
+        match self {
+            Self::Secure(client, door) => {
+                let once = || client.request(absolute(build(), door));
+                let answer = match once().await.map_err(unanswered) {
+                    Err(Unanswered::Closed) => once().await.map_err(unanswered),
+                    answer => answer,
+                };
+                answer.map(|response| response.map(BackendBody::driven_elsewhere))
+            }
+            Self::Plain { backend, door, pool, connect } => {
+                if let Some(carrier) = pool.take(&door.key) {
+                    match carry(carrier, door, pool, build()).await {
+                        Err(Unanswered::Closed) => {}
+                        answer => return answer,
+                    }
+                }
+                let target = &backend.target;
+                // Rare, and larger than all the rest of a request's state.
+                let carrier = Box::pin(Carrier::connect(&target.host, target.port, *connect)).await;
+                carry(carrier.map_err(|_| Unanswered::Unreachable)?, door, pool, build()).await
+            }
+        }
+    }
+}
+
+async fn carry(
+    mut carrier: Carrier,
+    door: &Door,
+    pool: &Arc<Pool>,
+    request: Request<Full<Bytes>>,
+) -> Result<Response<BackendBody>, Unanswered> {
+    let answer = carrier.send(request).await.map_err(|error| unanswered_by(&error))?;
+    Ok(answer
+        .map(|incoming| BackendBody::carried(incoming, carrier, Arc::clone(&door.key), Arc::clone(pool))))
+}
+
+fn unanswered(error: hyper_util::client::legacy::Error) -> Unanswered {
+    if error.is_connect() {
+        return Unanswered::Unreachable;
+    }
+    let cause = std::error::Error::source(&error).and_then(|cause| cause.downcast_ref::<hyper::Error>());
+    cause.map_or(Unanswered::Invalid, unanswered_by)
+}
+
+fn unanswered_by(error: &hyper::Error) -> Unanswered {
+    let is_closed = error.is_incomplete_message() || error.is_canceled() || error.is_closed();
+    if is_closed { Unanswered::Closed } else { Unanswered::Invalid }
+}
+
+/// Whether a client's header stays here: those of one connection, credentials, and what steers an engine.
+fn is_hidden(name: &HeaderName) -> bool {
+    let text = name.as_str();
+    NOT_FORWARDED.contains(&text)
+        || text.starts_with("x-fairlane-")
+        || text.starts_with("proxy-")
+        || is_control_header(text)
+}
+
+/// The headers that the client's `connection` header says are for this connection alone.
+fn named_by_connection(headers: &HeaderMap) -> Vec<&str> {
+    headers
         .get_all(header::CONNECTION)
         .iter()
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(','))
         .map(str::trim)
-        .collect();
-    let mut forwarded = HeaderMap::with_capacity(headers.len());
-    for (name, value) in headers {
-        let text = name.as_str();
-        let is_hidden = NOT_FORWARDED.contains(&text)
-            || text.starts_with("x-fairlane-")
-            || text.starts_with("proxy-")
-            || is_control_header(text)
-            || named_by_connection.iter().any(|named| named.eq_ignore_ascii_case(text));
-        if !is_hidden {
-            forwarded.append(name.clone(), value.clone());
+        .collect()
+}
+
+/// The gateway's own headers with those of a backend that a client may see; a backend's budgets are not the client's.
+#[must_use]
+pub fn answer_headers(backends: HeaderMap, own: HeaderMap) -> HeaderMap {
+    let mut headers = own;
+    let mut shown = None;
+    for (name, value) in backends {
+        // A further value of the same name comes without it.
+        if let Some(name) = name {
+            shown = (!is_for_gateway(&name)).then_some(name);
+        }
+        if let Some(name) = &shown {
+            headers.append(name.clone(), value);
         }
     }
-    forwarded
+    headers
 }
 
-/// A backend's headers that a client may see; its budgets are not the client's.
-pub fn strip_answer_headers(headers: &mut HeaderMap) {
-    let hidden: Vec<HeaderName> = headers
-        .keys()
-        .filter(|name| {
-            let text = name.as_str();
-            HOP_BY_HOP.contains(&text)
-                || text.starts_with("x-ratelimit-")
-                || text.starts_with("anthropic-ratelimit-")
-                || text.starts_with("ratelimit")
-                || text.starts_with("x-fairlane-")
-        })
-        .cloned()
-        .collect();
-    for name in hidden {
-        headers.remove(name);
-    }
+/// Whether a backend's header is meant for whoever is connected to it.
+fn is_for_gateway(name: &HeaderName) -> bool {
+    let text = name.as_str();
+    HOP_BY_HOP.contains(&text)
+        || text.starts_with("x-ratelimit-")
+        || text.starts_with("anthropic-ratelimit-")
+        || text.starts_with("ratelimit")
+        || text.starts_with("x-fairlane-")
 }
 
-fn build(outgoing: &Outgoing, backend: &EdgeBackend) -> Result<Request<Full<Bytes>>, String> {
+/// The client's request as a backend may see it, with the backend's own address and credential.
+fn build(outgoing: &Outgoing, path: &PathAndQuery, door: &Door) -> Request<Full<Bytes>> {
     let mut request = Request::new(Full::new(outgoing.body.clone()));
     *request.method_mut() = outgoing.method.clone();
-    *request.uri_mut() = backend
-        .target
-        .address(&outgoing.path)
-        .parse()
-        .map_err(|error| format!("the backend's address cannot be used: {error}"))?;
-    *request.headers_mut() = outgoing.headers.clone();
+    *request.uri_mut() = Uri::from(path.clone());
     let headers = request.headers_mut();
+    headers.reserve(outgoing.headers.len() + 4);
+    headers.insert(header::HOST, door.host.clone());
     // The usage-only chunk can only be left out of plain bytes.
     headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-    if let Some(secret) = &backend.credential {
-        let (name, text) = match backend.credential_header {
-            CredentialHeader::Bearer => (header::AUTHORIZATION, format!("Bearer {}", secret.expose())),
-            CredentialHeader::XApiKey => (HeaderName::from_static("x-api-key"), secret.expose().to_owned()),
-        };
-        let mut value = HeaderValue::from_str(&text)
-            .map_err(|_| format!("the credential of backend {} cannot be sent as a header", backend.name))?;
-        value.set_sensitive(true);
-        headers.insert(name, value);
+    let for_this_connection = named_by_connection(&outgoing.headers);
+    for (name, value) in &outgoing.headers {
+        if !is_hidden(name)
+            && !for_this_connection.iter().any(|named| named.eq_ignore_ascii_case(name.as_str()))
+        {
+            headers.append(name.clone(), value.clone());
+        }
     }
-    Ok(request)
+    if let Some((name, value)) = outgoing.stamped.as_ref() {
+        headers.insert(name.clone(), value.clone());
+    }
+    if let Some((name, value)) = &door.credential {
+        headers.insert(name.clone(), value.clone());
+    }
+    request
+}
+
+/// The same request with its whole address, as the pooled client wants it.
+fn absolute(mut request: Request<Full<Bytes>>, door: &Door) -> Request<Full<Bytes>> {
+    let mut parts = request.uri().clone().into_parts();
+    parts.scheme = Some(match door.scheme {
+        Scheme::Http => http::uri::Scheme::HTTP,
+        Scheme::Https => http::uri::Scheme::HTTPS,
+    });
+    parts.authority = door.host.to_str().ok().and_then(|host| host.parse().ok());
+    if let Ok(uri) = Uri::from_parts(parts) {
+        *request.uri_mut() = uri;
+    }
+    // Over HTTP/2 the address says it.
+    request.headers_mut().remove(header::HOST);
+    request
 }
 
 /// Waits for a stream's first event: an overloaded engine may say so with status 200 (SGLang does).
 async fn open(
     head: response::Parts,
-    mut incoming: Incoming,
+    mut incoming: BackendBody,
     mut shape: Shape,
     first_byte_by: Instant,
 ) -> Sent {
@@ -336,16 +458,8 @@ fn opened_with_error(reader: &Reader) -> Sent {
     }
 }
 
-/// The connection ended before one byte of an answer.
-fn closed_unanswered(error: &ClientError) -> bool {
-    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<hyper::Error>());
-    !error.is_connect()
-        && cause
-            .is_some_and(|cause| cause.is_incomplete_message() || cause.is_canceled() || cause.is_closed())
-}
-
 /// An answer that is passed on without a look at its first event.
-fn unread(head: response::Parts, incoming: Incoming, mut shape: Shape) -> Answered {
+fn unread(head: response::Parts, incoming: BackendBody, mut shape: Shape) -> Answered {
     describe(&head.headers, &mut shape);
     shape.is_stream = false;
     let reader = Reader::new(&shape);
@@ -360,13 +474,13 @@ fn describe(headers: &HeaderMap, shape: &mut Shape) {
     shape.length_bytes = text(header::CONTENT_LENGTH).and_then(|length| length.parse().ok());
 }
 
-async fn keep(head: response::Parts, incoming: Incoming) -> LastAnswer {
+async fn keep(head: response::Parts, incoming: BackendBody) -> LastAnswer {
     let body = timeout(KEEP_WAIT, collect(incoming, KEEP_BYTES_MAX)).await.unwrap_or_default();
     LastAnswer::Own(head.status, head.headers, body)
 }
 
 /// At most `bytes_max` of a body, as much as came.
-async fn collect(mut body: Incoming, bytes_max: usize) -> Bytes {
+async fn collect(mut body: BackendBody, bytes_max: usize) -> Bytes {
     let mut bytes = BytesMut::new();
     while let Some(Ok(frame)) = body.frame().await {
         if let Some(data) = frame.data_ref() {
@@ -386,8 +500,12 @@ fn bad_gateway(message: String) -> LastAnswer {
 
 /// The pause that a backend asks for, in its two usual spellings.
 fn retry_after(headers: &HeaderMap) -> Option<Micros> {
-    let number = |name: &str| headers.get(name)?.to_str().ok()?.trim().parse::<u64>().ok();
-    number("retry-after-ms").map(Micros::from_millis).or_else(|| number("retry-after").map(Micros::from_secs))
+    let number = |name: &str| {
+        let number: f64 = headers.get(name)?.to_str().ok()?.trim().parse().ok()?;
+        (number.is_finite() && number >= 0.0).then_some(number)
+    };
+    let micros = number("retry-after-ms").map(|millis| millis * 1e3);
+    micros.or_else(|| number("retry-after").map(|secs| secs * 1e6)).map(|micros| Micros(micros.ceil() as u64))
 }
 
 const KEEP_WAIT: Duration = Duration::from_secs(5);

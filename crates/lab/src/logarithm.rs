@@ -1,4 +1,4 @@
-//! The natural logarithm, computed with the same rounding on every machine.
+//! The natural logarithm and its inverse, computed with the same rounding on every machine.
 //!
 //! The standard library takes `ln` from the platform's mathematics library, whose last bit differs between
 //! systems; one such bit moves an arrival and with it a whole simulated run. Only the four basic
@@ -23,6 +23,23 @@ pub fn natural_logarithm(x: f64) -> f64 {
     // 2 s = f - s f, so ln m = f - s (f - tail): the exact f carries the leading bits, not the rounded s.
     let logarithm_low = s * (f - tail(s * s));
     exponent * LN_2_HIGH + (f - (logarithm_low - exponent * LN_2_LOW))
+}
+
+/// e to the power of `x`, to about 15 digits; zero below e^-700 and infinite above e^700.
+///
+/// Writes x = n ln 2 + r with |r| at most half of ln 2 and sums the exponential series of r (Abramowitz and Stegun, 4.2.1).
+#[must_use]
+pub fn exponential_function(x: f64) -> f64 {
+    if x.is_nan() {
+        return x;
+    }
+    if x.abs() > 700.0 {
+        return if x > 0.0 { f64::INFINITY } else { 0.0 };
+    }
+    let n = (x / core::f64::consts::LN_2).round();
+    let r = (x - n * LN_2_HIGH) - n * LN_2_LOW;
+    let series = (1..=16).rev().fold(1.0, |sum, divisor| 1.0 + r * sum / f64::from(divisor));
+    series * f64::from_bits(((n as i64 + EXPONENT_BIAS) as u64) << MANTISSA_BITS)
 }
 
 /// x = mantissa * 2^exponent, the mantissa between sqrt(1/2) and sqrt(2).
@@ -58,7 +75,7 @@ const MANTISSA_MASK: u64 = (1 << MANTISSA_BITS) - 1;
 
 #[cfg(test)]
 mod tests {
-    use super::natural_logarithm;
+    use super::{exponential_function, natural_logarithm};
 
     /// Distance in units in the last place of `expected`.
     fn ulps(got: f64, expected: f64) -> u64 {
@@ -97,6 +114,17 @@ mod tests {
             let expected = f64::from(exponent) * core::f64::consts::LN_2;
             assert!((natural_logarithm(power) / expected - 1.0).abs() < 1e-15, "2^{exponent}");
         }
+    }
+
+    #[test]
+    fn the_exponential_function_undoes_the_logarithm() {
+        for x in [1e-300, 0.001, 0.5, 1.0, 2.5, 1_000.0, 1e300] {
+            let again = exponential_function(natural_logarithm(x));
+            assert!((again / x - 1.0).abs() < 1e-12, "{x}: {again}");
+        }
+        assert_eq!(exponential_function(0.0), 1.0);
+        assert_eq!(exponential_function(-800.0), 0.0);
+        assert_eq!(exponential_function(800.0), f64::INFINITY);
     }
 
     #[test]

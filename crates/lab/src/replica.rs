@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt;
 
-use fairlane_core::units::{Moment, Tokens};
+use fairlane_core::units::{Micros, Moment, Tokens};
 
 use crate::shape::Shape;
 
@@ -218,6 +218,13 @@ impl Replica {
         });
         self.counters.running = self.running.len();
         emissions
+    }
+
+    /// The running step ends so much later: the engine is slow, or stands still.
+    pub const fn delay(&mut self, by: Micros) {
+        if let Some(ends) = self.step_ends {
+            self.step_ends = Some(ends.after(by));
+        }
     }
 
     /// Takes a sequence out at once, waiting or running; none if it is not here. The running step keeps its end.

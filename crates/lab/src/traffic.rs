@@ -1,5 +1,6 @@
 //! Requests that arrive: per tenant a rate that may change with time, an arrival pattern, and sizes.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -21,10 +22,15 @@ pub enum Class {
 }
 
 /// How a tenant's requests are spaced. `L` is the integral of the rate; a request arrives each time it reaches the next mark.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pattern {
     /// Marks an exponentially distributed distance apart.
     Poisson,
+    /// Marks a gamma distributed distance of mean 1 apart: burstier than Poisson where the variation is above 1.
+    Gamma {
+        /// The distances' standard deviation over their mean.
+        variation: f64,
+    },
     /// The first mark anywhere in the first unit, then one unit apart, each bringing `block` requests at once
     /// (a unit is then `block` requests).
     Even {
@@ -60,7 +66,7 @@ pub enum Size {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tenant {
     /// Its name.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// Its class.
     pub class: Class,
     /// Requests a second at the start.
@@ -153,7 +159,7 @@ impl Source {
     pub fn seeded(tenant: Tenant, index: usize, seed: u64) -> Self {
         let mut marks = Stream::seeded(seed, index as u64 * 2);
         let mark = match tenant.pattern {
-            Pattern::Poisson => marks.exponential(),
+            Pattern::Poisson | Pattern::Gamma { .. } => tenant.pattern.distance(&mut marks),
             Pattern::Even { block } => marks.unit() * f64::from(block),
         };
         let start = Piece { from_seconds: 0.0, integral_at_start: 0.0, rate: tenant.rate };
@@ -205,10 +211,7 @@ impl Source {
         let output = self.tenant.output.draw(&mut self.sizes, at);
         self.left_at_mark -= 1;
         if self.left_at_mark == 0 {
-            self.mark += match self.tenant.pattern {
-                Pattern::Poisson => self.marks.exponential(),
-                Pattern::Even { block } => f64::from(block),
-            };
+            self.mark += self.tenant.pattern.distance(&mut self.marks);
             self.left_at_mark = self.tenant.pattern.block();
             self.forget_pieces_before(seconds(at));
         }
@@ -267,8 +270,17 @@ impl Iterator for Traffic {
 impl Pattern {
     const fn block(self) -> u32 {
         match self {
-            Self::Poisson => 1,
+            Self::Poisson | Self::Gamma { .. } => 1,
             Self::Even { block } => block,
+        }
+    }
+
+    /// From one mark to the next.
+    fn distance(self, marks: &mut Stream) -> f64 {
+        match self {
+            Self::Poisson => marks.exponential(),
+            Self::Gamma { variation } => marks.gamma(1.0 / (variation * variation)),
+            Self::Even { block } => f64::from(block),
         }
     }
 }

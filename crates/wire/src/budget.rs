@@ -24,52 +24,71 @@ pub struct Budget {
     pub window: Micros,
 }
 
-/// The headers for these budgets. `unix_now_secs` is the wall clock's, which Anthropic's names need.
+/// Gives the headers for these budgets to `each`. `unix_now_secs` is the wall clock's, which Anthropic's names need.
 ///
 /// Of several limits of the same kind the one with least left is shown. What is unlimited has no header.
-#[must_use]
-pub fn headers(budgets: &[Budget], dialect: Dialect, unix_now_secs: u64) -> Vec<(&'static str, String)> {
-    let mut headers = Vec::new();
+pub fn headers(
+    budgets: &[Budget],
+    dialect: Dialect,
+    unix_now_secs: u64,
+    mut each: impl FnMut(&'static str, &str),
+) {
+    let mut value = String::with_capacity(VALUE_BYTES_USUAL);
+    let mut give = |name, write: &dyn Fn(&mut String)| {
+        value.clear();
+        write(&mut value);
+        each(name, &value);
+    };
     let names: &[_] = match dialect {
         Dialect::OpenAi => &OPENAI,
         Dialect::Anthropic => &ANTHROPIC,
     };
     for (dimension, [limit, remaining, reset]) in names {
         let Some(budget) = tightest(budgets, *dimension) else { continue };
-        headers.push((*limit, budget.capacity.to_string()));
-        headers.push((*remaining, budget.remaining.to_string()));
-        let reset_value = match dialect {
-            Dialect::OpenAi => go_duration(budget.until_full),
-            Dialect::Anthropic => rfc3339(unix_now_secs.saturating_add(budget.until_full.as_secs_ceil())),
-        };
-        headers.push((*reset, reset_value));
+        give(limit, &|value| push_decimal(value, budget.capacity));
+        give(remaining, &|value| push_decimal(value, budget.remaining));
+        give(reset, &|value| match dialect {
+            Dialect::OpenAi => go_duration(value, budget.until_full),
+            Dialect::Anthropic => {
+                let secs = unix_now_secs.saturating_add(budget.until_full.as_secs_ceil());
+                value.push_str(&rfc3339(secs));
+            }
+        });
     }
-    ietf(budgets, &mut headers);
-    headers
+    let shown = SHOWN.map(|dimension| tightest(budgets, dimension));
+    if shown.iter().any(Option::is_some) {
+        give("ratelimit-policy", &|value| ietf(value, &shown, policy));
+        give("ratelimit", &|value| ietf(value, &shown, remains));
+    }
 }
 
 /// The pair of the IETF draft "RateLimit header fields for HTTP" (draft 10): `q` the quota, `w` the window in seconds, `r` what
 /// remains, `t` the seconds until more is there.
-fn ietf(budgets: &[Budget], headers: &mut Vec<(&'static str, String)>) {
-    let mut policies = Vec::new();
-    let mut remains = Vec::new();
-    for dimension in SHOWN {
-        let Some(budget) = tightest(budgets, dimension) else { continue };
-        let name = format!("\"{}-{}\"", budget.scope, dimension.name());
-        let window = match budget.window.as_secs_ceil() {
-            0 => String::new(),
-            secs => format!(";w={secs}"),
-        };
-        policies.push(format!("{name};q={}{window}", budget.capacity));
-        let more = match budget.until_more.as_secs_ceil() {
-            0 => String::new(),
-            secs => format!(";t={secs}"),
-        };
-        remains.push(format!("{name};r={}{more}", budget.remaining));
+fn ietf(value: &mut String, shown: &[Option<&Budget>], write: fn(&mut String, &Budget)) {
+    for budget in shown.iter().flatten() {
+        if !value.is_empty() {
+            value.push_str(", ");
+        }
+        value.push('"');
+        value.push_str(budget.scope);
+        value.push('-');
+        value.push_str(budget.dimension.name());
+        value.push('"');
+        write(value, budget);
     }
-    if !policies.is_empty() {
-        headers.push(("ratelimit-policy", policies.join(", ")));
-        headers.push(("ratelimit", remains.join(", ")));
+}
+
+fn policy(value: &mut String, budget: &Budget) {
+    push_number(value, ";q=", budget.capacity);
+    if budget.window > Micros::ZERO {
+        push_number(value, ";w=", budget.window.as_secs_ceil());
+    }
+}
+
+fn remains(value: &mut String, budget: &Budget) {
+    push_number(value, ";r=", budget.remaining);
+    if budget.until_more > Micros::ZERO {
+        push_number(value, ";t=", budget.until_more.as_secs_ceil());
     }
 }
 
@@ -78,31 +97,55 @@ fn tightest(budgets: &[Budget], dimension: Dimension) -> Option<&Budget> {
 }
 
 /// A duration as OpenAI writes it: `6m0s`, `1.146s`, `12ms`.
-fn go_duration(span: Micros) -> String {
+fn go_duration(text: &mut String, span: Micros) {
     let millis = span.as_millis_ceil();
     if millis == 0 {
-        return "0s".to_owned();
+        return text.push_str("0s");
     }
     if millis < 1_000 {
-        return format!("{millis}ms");
+        push_decimal(text, millis);
+        return text.push_str("ms");
     }
     let (hours, minutes, millis) = (millis / 3_600_000, millis / 60_000 % 60, millis % 60_000);
-    let mut text = String::new();
     if hours > 0 {
-        text.push_str(&format!("{hours}h"));
+        push_decimal(text, hours);
+        text.push('h');
     }
     if hours > 0 || minutes > 0 {
-        text.push_str(&format!("{minutes}m"));
+        push_decimal(text, minutes);
+        text.push('m');
     }
-    let fraction = format!("{:03}", millis % 1_000);
-    let fraction = fraction.trim_end_matches('0');
-    text.push_str(&(millis / 1_000).to_string());
-    if !fraction.is_empty() {
+    push_decimal(text, millis / 1_000);
+    let (mut fraction, mut digits) = (millis % 1_000, 3);
+    while digits > 0 && fraction % 10 == 0 {
+        (fraction, digits) = (fraction / 10, digits - 1);
+    }
+    if digits > 0 {
         text.push('.');
-        text.push_str(fraction);
+        let places = [100, 10, 1].into_iter().skip(3 - digits);
+        places.for_each(|place| text.push(char::from(b'0' + (fraction / place % 10) as u8)));
     }
     text.push('s');
-    text
+}
+
+fn push_number(text: &mut String, name: &str, number: u64) {
+    text.push_str(name);
+    push_decimal(text, number);
+}
+
+/// The formatting machinery of the standard library is ten times slower, and every answer has a dozen numbers.
+fn push_decimal(text: &mut String, mut number: u64) {
+    let mut digits = [b'0'; 20];
+    let mut first = digits.len();
+    loop {
+        first -= 1;
+        digits[first] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    digits[first..].iter().for_each(|digit| text.push(char::from(*digit)));
 }
 
 /// An instant as RFC 3339 in UTC. The calendar is Howard Hinnant's `civil_from_days` (chrono-Compatible Low-Level Date
@@ -176,6 +219,9 @@ const SHOWN: [Dimension; 6] = [
     Dimension::RunBudget,
 ];
 
+/// Room for the longest usual value.
+const VALUE_BYTES_USUAL: usize = 256;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -192,9 +238,15 @@ mod tests {
         }
     }
 
+    fn shown(budgets: &[Budget]) -> Vec<(&'static str, String)> {
+        let mut shown = Vec::new();
+        headers(budgets, Dialect::OpenAi, 0, |name, value| shown.push((name, value.to_owned())));
+        shown
+    }
+
     #[test]
     fn the_tightest_limit_is_shown() {
-        let headers = headers(&[tokens("tenant", 1_900), tokens("key", 100)], Dialect::OpenAi, 0);
+        let headers = shown(&[tokens("tenant", 1_900), tokens("key", 100)]);
         assert!(headers.contains(&("x-ratelimit-limit-tokens", "2000".to_owned())));
         assert!(headers.contains(&("x-ratelimit-remaining-tokens", "100".to_owned())));
         assert!(headers.contains(&("x-ratelimit-reset-tokens", "1.146s".to_owned())));
@@ -204,7 +256,7 @@ mod tests {
 
     #[test]
     fn what_is_unlimited_has_no_header() {
-        assert_eq!(headers(&[], Dialect::OpenAi, 0), []);
+        assert_eq!(shown(&[]), []);
     }
 
     #[test]
@@ -217,7 +269,9 @@ mod tests {
             (3_600_500, "1h0m0.5s"),
             (59_999, "59.999s"),
         ] {
-            assert_eq!(go_duration(Micros::from_millis(millis)), text);
+            let mut written = String::new();
+            go_duration(&mut written, Micros::from_millis(millis));
+            assert_eq!(written, text);
         }
     }
 

@@ -11,6 +11,9 @@ use crate::request::{IdentityFields, RequestFacts};
 /// then share one budget, which is the strict side to err on.
 pub const ID_BYTES_MAX: usize = 512;
 
+/// Headers that are looked at here and do not begin with `x-`.
+pub const PLAIN_HEADERS: [&str; 4] = ["session-id", "session_id", "thread-id", "traceparent"];
+
 /// The id of the agent run that a request belongs to; the first of these that is there:
 ///
 /// 1. `x-fairlane-run`

@@ -5,6 +5,7 @@
 
 mod encoded;
 mod ending;
+mod gaps;
 mod hold;
 mod mark;
 pub(crate) mod reports;
@@ -12,6 +13,7 @@ mod summary;
 mod template;
 
 pub use encoded::{AnswerReader, Coding, Encoded};
+pub use gaps::Gaps;
 pub use hold::Forward;
 pub use summary::{EndOfStream, Opening, Outcome, Summary};
 
@@ -156,10 +158,7 @@ impl StreamReader {
             at = piece.bytes.end;
             let verdict = self.read(&piece, chunk);
             if let Some(hold) = &mut hold {
-                if verdict == Verdict::Drop {
-                    self.events_hidden += 1;
-                }
-                hold.place(&piece, verdict);
+                self.events_hidden += u64::from(hold.place(&piece, verdict));
             }
         }
         let forward = hold.as_mut().map_or(Forward::Whole, |hold| hold.end(chunk));

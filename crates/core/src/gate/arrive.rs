@@ -1,14 +1,15 @@
 //! From arrival to the queue: caps, what never fits, the reservation, and refusals with their told waits.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use super::slots::Slot;
 use super::{Arrival, Effect, Gate, Held, Report, Request, RequestId, Stage};
-use crate::backends::BackendState;
 use crate::charge::{Need, ONE_MILLIS};
 use crate::directory::Line;
-use crate::ledger::{CellId, Charge, Reservation, ReservationId, Shortage, Verdict};
-use crate::policy::{Asker, BackendId, Charging, Dimension, PoolId, WithoutRunId};
-use crate::queue::Turn;
+use crate::ledger::{Charge, Reservation, ReservationId, Shortage, Verdict};
+use crate::policy::{Asker, BackendId, Charging, Dimension, PoolId, WithoutRunId, Work};
+use crate::schedule::Turn;
 use crate::refusal::{Reason, Refusal, Retry};
 use crate::subjects::Place;
 use crate::units::{Amount, Micros, Moment, Tokens};
@@ -19,11 +20,11 @@ pub(super) struct Plan {
     pub(super) need: Need,
     pub(super) charges: Vec<Charge>,
     pub(super) cached_weight_millis: Vec<u32>,
-    pub(super) slots: Vec<(CellId, u32)>,
+    pub(super) slots: Vec<Slot>,
 }
 
 impl Gate {
-    pub(super) fn arrive(&mut self, arrival: Arrival, now: Moment) {
+    pub(super) fn arrive(&mut self, arrival: Arrival, input_least: Option<Tokens>, now: Moment) {
         self.directory.subjects.expire(now);
         let places = match self.places(&arrival, now) {
             Ok(places) => places,
@@ -35,9 +36,15 @@ impl Gate {
             self.directory.admit_subject(&policy, *place, now);
         }
         match self.plan(&arrival, &places, begins_run) {
-            Ok(plan) => self.reserve(arrival, plan, places, now),
+            Ok(plan) => self.reserve((arrival, input_least), plan, places, now),
             Err(refusal) => {
+                let may_fit = input_least.is_some_and(|input| {
+                    self.plan(&Arrival { input, ..arrival.clone() }, &places, begins_run).is_ok()
+                });
                 self.leave_places(&places, now);
+                if may_fit {
+                    return self.effects.push_back(Effect::Count { request: arrival.request });
+                }
                 self.refuse(arrival.request, refusal);
             }
         }
@@ -53,7 +60,7 @@ impl Gate {
         match request.stage {
             Stage::Ruling => self.ruled_admission(id, verdict, now),
             Stage::Dispatching(backend) => self.ruled_dispatch(id, backend, verdict, now),
-            Stage::Queued { .. } | Stage::Running(_) => {}
+            Stage::Held | Stage::Queued(_) | Stage::Running(_) => {}
         }
     }
 
@@ -61,10 +68,18 @@ impl Gate {
         match verdict {
             Verdict::Granted { shadowed } => self.granted(id, &shadowed, now),
             Verdict::Refused(shortage) => {
+                if self.holds(id, &shortage, now) {
+                    return;
+                }
+                self.leave_line(id);
                 let Some(request) = self.requests.remove(&id) else {
                     return;
                 };
                 self.reservations.remove(&request.admission.id);
+                if request.may_pass_counted(&shortage, &self.policy.pools[request.pool.0 as usize].work) {
+                    self.leave_places(&request.places, now);
+                    return self.effects.push_back(Effect::Count { request: id });
+                }
                 let refusal = self.refusal_of(&request.admission.charges, &shortage, request.pool, now);
                 self.leave_places(&request.places, now);
                 self.refuse(id, refusal);
@@ -73,16 +88,21 @@ impl Gate {
     }
 
     fn granted(&mut self, id: RequestId, shadowed: &[usize], now: Moment) {
+        self.leave_line(id);
         let Some(request) = self.requests.get_mut(&id) else {
             return;
         };
         request.admission.forget(shadowed);
-        let cells: Vec<CellId> = request.admission.charges.iter().map(|charge| charge.cell).collect();
-        for cell in cells {
-            self.promises.keep(cell, now);
-        }
         for place in &request.places {
             self.directory.subjects.granted(place);
+        }
+        let is_estimated = request.input_least.take().is_some();
+        if is_estimated && !request.admission.charges.iter().all(forgives_estimates) {
+            self.give_back(id, now);
+            return self.effects.push_back(Effect::Count { request: id });
+        }
+        for charge in &request.admission.charges {
+            self.promises.keep(charge.cell, now);
         }
         if request.gone {
             return self.close(id, &Report::client_gone(), now);
@@ -91,29 +111,6 @@ impl Gate {
             return self.refuse_queued(id, shutdown(), now);
         }
         self.enqueue(id, now);
-    }
-
-    fn enqueue(&mut self, id: RequestId, now: Moment) {
-        let Some(request) = self.requests.get_mut(&id) else {
-            return;
-        };
-        request.stage = Stage::Queued { parked: None };
-        let (waiting, pool, wait_until) = (request.waiting(), request.pool, request.wait_until);
-        self.pool_mut(pool).queue.push(&waiting);
-        self.dispatch(pool, now);
-        let Some(request) = self.requests.get(&id) else {
-            return;
-        };
-        if !matches!(request.stage, Stage::Queued { .. }) {
-            return;
-        }
-        let class = &self.policy.classes[waiting.class.0 as usize];
-        let size = self.pools[pool.0 as usize].queue.size(waiting.class);
-        if size.requests > class.queue_requests_max || size.tokens > class.queue_tokens_max {
-            let wait = self.pools[pool.0 as usize].drain.wait(u64::from(size.requests), now);
-            return self.refuse_queued(id, Refusal::plain(Reason::QueueFull, Retry::After(wait)), now);
-        }
-        self.waits.insert((wait_until, id));
     }
 
     /// The run and the end user that a request belongs to.
@@ -146,7 +143,7 @@ impl Gate {
         Ok(places)
     }
 
-    fn begins_run(&self, places: &[Place]) -> bool {
+    pub(super) fn begins_run(&self, places: &[Place]) -> bool {
         // Until one of its requests is granted, each of them asks to begin it: else the second one would come in past a refusal
         // of the first.
         places
@@ -155,7 +152,7 @@ impl Gate {
     }
 
     /// Every charge of a request; a refusal where it can never pass, or where nobody is there to serve it.
-    fn plan(&self, arrival: &Arrival, places: &[Place], begins_run: bool) -> Result<Plan, Refusal> {
+    pub(super) fn plan(&self, arrival: &Arrival, places: &[Place], begins_run: bool) -> Result<Plan, Refusal> {
         let policy = &*self.policy;
         let asker =
             Asker { tenant: arrival.tenant, key: arrival.key, class: arrival.class, model: arrival.model };
@@ -172,13 +169,15 @@ impl Gate {
         let mut plan =
             Plan { need, charges: Vec::new(), cached_weight_millis: Vec::new(), slots: Vec::new() };
         let work = policy.pools[pool.0 as usize].work;
-        for line in self.lines(arrival, places, begins_run) {
+        plan.charges.reserve(CHARGES_USUAL);
+        plan.cached_weight_millis.reserve(CHARGES_USUAL);
+        self.for_each_line(arrival, places, begins_run, |line| {
             if line.queues {
-                plan.slots.push((line.cell, line.shape.capacity.floor_units() as u32));
-                continue;
+                plan.slots.push(Slot::of(line));
+            } else {
+                plan.add(line, need.amount(line.limit.dimension, &work));
             }
-            plan.add(&line, need.amount(line.limit.dimension, &work));
-        }
+        });
         plan.slots.extend(self.pool_slots(pool));
         if let Some(charge) =
             plan.charges.iter().find(|charge| !charge.shadow && charge.reserved > charge.shape.capacity)
@@ -186,7 +185,7 @@ impl Gate {
             return Err(never_fits(charge));
         }
         self.fits_some_backend(pool, &need)?;
-        if !self.pools[pool.0 as usize].backends.iter().any(BackendState::usable) {
+        if !self.pools[pool.0 as usize].backends.is_alive() {
             return Err(no_backend());
         }
         Ok(plan)
@@ -212,34 +211,45 @@ impl Gate {
         Need { input: arrival.input, output: per_choice.times(u64::from(arrival.choices)) }
     }
 
-    pub(super) fn lines(&self, arrival: &Arrival, places: &[Place], begins_run: bool) -> Vec<Line> {
-        let mut lines = Vec::new();
+    /// Every limit that a request meets at admission.
+    pub(super) fn for_each_line(
+        &self,
+        arrival: &Arrival,
+        places: &[Place],
+        begins_run: bool,
+        mut each: impl FnMut(&Line),
+    ) {
         for place in places {
-            lines.extend(self.directory.subject_lines(&self.policy, place, arrival.model));
+            self.directory.for_each_subject_line(&self.policy, place, |line| {
+                if line.limit.model.is_none_or(|only| only == arrival.model) {
+                    each(line);
+                }
+            });
         }
         if begins_run {
-            lines.extend_from_slice(self.directory.new_runs(arrival.tenant));
+            self.directory.new_runs(arrival.tenant).iter().for_each(&mut each);
         }
-        lines.extend(self.directory.fixed(&self.policy, arrival.tenant, arrival.key, arrival.model));
-        lines
+        self.directory.fixed(&self.policy, arrival.tenant, arrival.key, arrival.model).for_each(each);
     }
 
     /// Concurrency limits that queue.
-    pub(super) fn slots_of(&self, arrival: &Arrival, pool: PoolId, places: &[Place]) -> Vec<(CellId, u32)> {
-        self.lines(arrival, places, false)
-            .iter()
-            .filter(|line| line.queues)
-            .map(|line| (line.cell, line.shape.capacity.floor_units() as u32))
-            .chain(self.pool_slots(pool))
-            .collect()
+    pub(super) fn slots_of(&self, arrival: &Arrival, pool: PoolId, places: &[Place]) -> Vec<Slot> {
+        let mut slots = Vec::new();
+        self.for_each_line(arrival, places, false, |line| {
+            if line.queues {
+                slots.push(Slot::of(line));
+            }
+        });
+        slots.extend(self.pool_slots(pool));
+        slots
     }
 
-    fn pool_slots(&self, pool: PoolId) -> impl Iterator<Item = (CellId, u32)> {
+    fn pool_slots(&self, pool: PoolId) -> impl Iterator<Item = Slot> {
         self.directory
             .pool(pool)
             .iter()
             .filter(|line| line.queues)
-            .map(|line| (line.cell, line.shape.capacity.floor_units() as u32))
+            .map(Slot::of)
     }
 
     /// At least one backend's own limits, and the pool's, can ever hold the cost.
@@ -268,11 +278,16 @@ impl Gate {
             .map(move |line| charge(line, need.amount(line.limit.dimension, &work)))
     }
 
-    fn reserve(&mut self, arrival: Arrival, plan: Plan, places: Vec<Place>, now: Moment) {
+    fn reserve(
+        &mut self,
+        (arrival, input_least): (Arrival, Option<Tokens>),
+        plan: Plan,
+        places: Vec<Place>,
+        now: Moment,
+    ) {
         let request = arrival.request;
         let id = self.reservation_id(request);
         let tokens = plan.need.total();
-        self.effects.push_back(Effect::Reserve(Reservation { id, charges: plan.charges.clone(), tokens }));
         let class_wait = self.policy.classes[arrival.class.0 as usize].wait_max;
         let wait = arrival.wait_max.map_or(class_wait, |own| own.min(class_wait));
         self.next_turn += 1;
@@ -286,26 +301,42 @@ impl Gate {
         let entry = Request {
             pool,
             need: plan.need,
+            input_least,
             places,
             admission: held,
             dispatch: None,
             slots: plan.slots,
             slots_held: Vec::new(),
             stage: Stage::Ruling,
+            tab: None,
             turn: Turn(self.next_turn),
             arrived: now,
             wait_until: now.after(wait),
+            held_for: None,
+            held_until: now,
             started: None,
+            sent: None,
             backend: None,
             tried: Vec::new(),
             attempts: 0,
             has_answer: false,
-            drawn: Tokens::ZERO,
+            drawn: plan.need.output,
+            last_draw: Vec::new(),
+            was_evicted: false,
             gone: false,
             arrival,
         };
-        let before = self.requests.insert(request, entry);
+        let before = self.requests.insert(request, Box::new(entry));
         assert!(before.is_none(), "a request's number is used once");
+        if !self.joins_held(request, now) {
+            self.ask_store(request);
+        }
+    }
+
+    fn ask_store(&mut self, id: RequestId) {
+        let Some(request) = self.requests.get(&id) else { return };
+        let (charges, tokens) = (request.admission.charges.clone(), request.need.total());
+        self.effects.push_back(Effect::Reserve(Reservation { id: request.admission.id, charges, tokens }));
     }
 
     fn refusal_of(&mut self, charges: &[Charge], shortage: &Shortage, pool: PoolId, now: Moment) -> Refusal {
@@ -346,6 +377,17 @@ impl Plan {
     }
 }
 
+impl Request {
+    /// Whether the limit that bound would hold it if its input is the least that it can be.
+    fn may_pass_counted(&self, shortage: &Shortage, work: &Work) -> bool {
+        let charge = &self.admission.charges[shortage.charge];
+        self.input_least.is_some_and(|input| {
+            let least = Need { input, ..self.need };
+            least.amount(charge.limit.dimension, work) <= shortage.level
+        })
+    }
+}
+
 impl Held {
     /// Takes out the charges that a shadow limit did not take.
     pub(super) fn forget(&mut self, shadowed: &[usize]) {
@@ -379,7 +421,7 @@ fn never_fits(charge: &Charge) -> Refusal {
     refusal(Reason::NeverFits, Retry::Never, charge, charge.shape.capacity)
 }
 
-fn refusal(reason: Reason, retry: Retry, charge: &Charge, level: Amount) -> Refusal {
+pub(super) fn refusal(reason: Reason, retry: Retry, charge: &Charge, level: Amount) -> Refusal {
     Refusal {
         reason,
         limit: Some(charge.limit),
@@ -389,6 +431,20 @@ fn refusal(reason: Reason, retry: Retry, charge: &Charge, level: Amount) -> Refu
     }
 }
 
+/// Whether a bucket is so large that what estimates hold of it too much, until they are settled, refuses nobody else. In a small
+/// one it would: of ten requests that it holds, the tenth would not pass.
+fn forgives_estimates(charge: &Charge) -> bool {
+    let dimension = charge.limit.dimension;
+    let counts_input = dimension.counts_tokens() && dimension != Dimension::OutputTokens;
+    charge.shadow
+        || !counts_input
+        || charge.reserved.0.saturating_mul(FEW_REQUESTS) <= charge.shape.capacity.0
+}
+
+/// A bucket that holds fewer requests than that of one size is debited by exact counts.
+const FEW_REQUESTS: i64 = 16;
+/// Limits that most requests meet at most.
+const CHARGES_USUAL: usize = 12;
 /// The end user of requests that name nobody. Hashes never give it: they keep their highest bit set.
 const NOBODY: u128 = 0;
 const NO_BACKEND_WAIT: Micros = Micros::from_secs(5);

@@ -3,35 +3,130 @@
 use alloc::vec::Vec;
 
 use super::arrive::{no_backend, shutdown};
-use super::{Effect, Gate, Held, Report, RequestId, Stage};
-use crate::backends::{self, BackendState, NoPlace};
-use crate::charge::{Need, ONE_MILLIS};
-use crate::ledger::{CellId, Charge, Reservation, Verdict};
-use crate::policy::{BackendId, Charging, PoolId};
+use super::drawing::draws;
+use super::waiting::output_millis;
+use super::{Effect, Failure, Gate, Held, Report, Request, RequestId, Stage};
+use crate::charge::ONE_MILLIS;
+use crate::ledger::{Charge, Reservation, Verdict};
+use crate::occupancy::{Ask, Footprint, NoPlace};
+use crate::policy::{BackendId, PoolId};
 use crate::refusal::{Reason, Refusal, Retry};
+use crate::schedule::{Candidate, Otherwise};
 use crate::scope::Owner;
 use crate::units::{Micros, Moment, Tokens};
 
 impl Gate {
     /// Sends what can be sent, in order; stops at the first request that fits nowhere.
     pub(super) fn dispatch(&mut self, pool: PoolId, now: Moment) {
-        while let Some(id) = self.pools[pool.0 as usize].queue.first() {
-            let Some(request) = self.requests.get(&id) else { return };
-            if let Some(cell) = self.full_slot(&request.slots) {
-                self.park(id, cell);
+        self.pool_mut(pool).opening = None;
+        while self.clear_fronts(pool) {
+            let state = self.pool_mut(pool);
+            let order = state.schedule.candidates();
+            let found = self.first_that_fits(pool, &order, now);
+            let state = self.pool_mut(pool);
+            let is_empty = order.is_empty();
+            state.schedule.ranked(order);
+            match found {
+                Some((id, Ok(index))) => self.send(id, BackendId { pool, index }, now),
+                // Those that are alive can never hold its cost; the one that could is not there.
+                Some((id, Err(Hopeless))) => self.give_up(id, now),
+                None if is_empty => return state.pace.idle(now),
+                None => return state.pace.full(now),
+            }
+        }
+        self.pool_mut(pool).pace.full(now);
+    }
+
+    /// The first request that can be dealt with, and where it goes.
+    fn first_that_fits(
+        &mut self,
+        pool: PoolId,
+        order: &[Candidate],
+        now: Moment,
+    ) -> Option<(RequestId, Result<u32, Hopeless>)> {
+        let state = &mut self.pools[pool.0 as usize];
+        if order.is_empty() || state.ruling.is_some() {
+            return None;
+        }
+        if state.limited_until > now {
+            state.opening = Some(state.limited_until);
+            return None;
+        }
+        for candidate in order {
+            let found = self.place_near(pool, candidate, now);
+            match found {
+                (id, Ok(index)) => return Some((id, Ok(index))),
+                (id, Err(NoPlace::AllTried)) => return Some((id, Err(Hopeless))),
+                (_, Err(NoPlace::Busy | NoPlace::NoneAlive)) if candidate.otherwise == Otherwise::Stop => break,
+                (_, Err(NoPlace::Busy | NoPlace::NoneAlive)) => {}
+            }
+        }
+        None
+    }
+
+    /// Where a candidate goes. If that is not where its run was last, another one near it in the order goes instead that loses
+    /// nothing by it.
+    fn place_near(
+        &mut self,
+        pool: PoolId,
+        candidate: &Candidate,
+        now: Moment,
+    ) -> (RequestId, Result<u32, NoPlace>) {
+        let (id, home, place) = self.place(pool, candidate, now);
+        if home.is_none() || place.is_err() || place.ok() == home || candidate.otherwise == Otherwise::Pass {
+            return (id, place);
+        }
+        let near = self.pool_mut(pool).schedule.near(candidate.entry);
+        for entry in near.into_iter().skip(1) {
+            if self.held_up(pool, entry).is_some() {
                 continue;
             }
-            let state = &self.pools[pool.0 as usize];
-            if state.limited_until > now || state.ruling.is_some() {
-                return;
+            let (id, home, place) = self.place(pool, &Candidate { entry, ..*candidate }, now);
+            if place.is_ok() && (home.is_none() || place.ok() == home) {
+                return (id, place);
             }
-            match backends::place(&state.backends, &request.tried, now) {
-                Ok(index) => self.send(id, BackendId { pool, index }, now),
-                Err(NoPlace::AllTried) if request.has_answer => self.abandon(id, now),
-                // Those that are alive can never hold its cost; the one that could is not there.
-                Err(NoPlace::AllTried) => self.refuse_queued(id, no_backend(), now),
-                Err(NoPlace::Busy | NoPlace::NoneAlive) => return,
-            }
+        }
+        (id, place)
+    }
+
+    /// A candidate, where its run was last, and where it goes.
+    fn place(
+        &mut self,
+        pool: PoolId,
+        candidate: &Candidate,
+        now: Moment,
+    ) -> (RequestId, Option<u32>, Result<u32, NoPlace>) {
+        let schedule = &self.pools[pool.0 as usize].schedule;
+        let (id, home) = (schedule.request(candidate.entry), schedule.home(candidate.entry));
+        let Some(request) = self.requests.get(&id) else { return (id, home, Err(NoPlace::Busy)) };
+        let footprint = self.footprint(request);
+        let ask = Ask { footprint, headroom: candidate.headroom, preferred: home, tried: &request.tried };
+        let state = &mut self.pools[pool.0 as usize];
+        let place = state.backends.place(&ask, now);
+        if place.is_err() {
+            let opening = state.backends.opening(&ask, now);
+            state.opening = state.opening.into_iter().chain(opening).min();
+        }
+        (id, home, place)
+    }
+
+    /// No backend can take a request any more.
+    fn give_up(&mut self, id: RequestId, now: Moment) {
+        if self.requests.get(&id).is_some_and(|request| request.has_answer) {
+            return self.abandon(id, now);
+        }
+        self.refuse_queued(id, no_backend(), now);
+    }
+
+    /// What a request takes of a backend.
+    pub(super) fn footprint(&self, request: &Request) -> Footprint {
+        let arrival = &request.arrival;
+        let (tenant, model, bound) = (arrival.tenant, arrival.model, arrival.output_bound);
+        Footprint {
+            input: arrival.input,
+            bound,
+            predicted: self.predictor.mean(tenant, model, bound),
+            choices: arrival.choices,
         }
     }
 
@@ -59,6 +154,7 @@ impl Gate {
                 let Some(held) = request.dispatch.take() else { return };
                 self.reservations.remove(&held.id);
                 self.pause(backend, &held.charges[shortage.charge], shortage.wait, id, now);
+                self.close_tab_as(id, &Report::failed(), now);
                 self.release(id);
                 if self.requests.get(&id).is_some_and(|request| request.gone) {
                     return self.close(id, &Report::client_gone(), now);
@@ -73,63 +169,57 @@ impl Gate {
 
     pub(super) fn bounced(&mut self, id: RequestId, retry_after: Option<Micros>, now: Moment) {
         let Some((backend, wait_until)) = self.running(id) else { return };
-        if let Some(state) = self.pool_mut(backend.pool).backends.get_mut(backend.index as usize) {
-            state.bounce(retry_after, now);
-        }
-        self.hand_back(id);
+        self.pool_mut(backend.pool).backends.bounced(backend.index, retry_after, now);
+        self.hand_back(id, now);
         if wait_until <= now || self.draining {
             return self.abandon(id, now);
         }
         self.requeue(id);
     }
 
-    pub(super) fn failed(&mut self, id: RequestId, now: Moment) {
+    pub(super) fn failed(&mut self, id: RequestId, failure: Failure, now: Moment) {
         let Some((backend, _)) = self.running(id) else { return };
-        self.hand_back(id);
+        let report = Report::of_failure(failure);
+        self.hand_back_charged(id, &report, now);
         let Some(request) = self.requests.get_mut(&id) else { return };
         request.tried.push(backend.index);
-        let states = &self.pools[backend.pool.0 as usize].backends;
-        let another =
-            (0..).zip(states).any(|(index, state)| state.usable() && !request.tried.contains(&index));
+        let another = self.pools[backend.pool.0 as usize].backends.has_untried(&request.tried);
         if request.tried.len() > RETRIES_MAX || !another || self.draining {
-            return self.abandon(id, now);
+            return self.abandon_charged(id, &report, now);
         }
         self.requeue(id);
     }
 
     pub(super) fn produced(&mut self, id: RequestId, output: Tokens) {
+        self.spare(id);
         let Some(request) = self.requests.get_mut(&id) else { return };
-        let tenant = &self.policy.tenants[request.arrival.tenant.0 as usize];
-        if tenant.charging != Charging::Postpay || output <= request.drawn {
-            return;
-        }
-        let drawn = Need { input: Tokens::ZERO, output: output.minus(request.drawn) };
-        request.drawn = output;
-        let work = self.policy.pools[request.pool.0 as usize].work;
-        let mut charges = Vec::new();
-        for charge in &mut request.admission.charges {
-            if charge.limit.dimension.counts_output() {
-                let amount = drawn.amount(charge.limit.dimension, &work);
-                charge.reserved += amount;
-                charges.push(Charge { reserved: amount, ..*charge });
+        if let Stage::Running(backend) = request.stage {
+            let state = &mut self.pools[backend.pool.0 as usize];
+            state.backends.produced(backend.index, id, output);
+            if let Some(tab) = &mut request.tab {
+                let work = self.policy.pools[backend.pool.0 as usize].work;
+                state.schedule.produced(tab, output_millis(output, &work));
             }
         }
-        self.effects.push_back(Effect::Draw { reservation: request.admission.id, charges });
+        self.draw(id, output);
     }
 
     /// The wait of a queued request is over.
     pub(super) fn wait_is_over(&mut self, id: RequestId, now: Moment) {
         let Some(request) = self.requests.get(&id) else { return };
-        if !matches!(request.stage, Stage::Queued { .. }) {
+        if request.held_for.is_some() {
+            return self.hold_is_over(id, now);
+        }
+        if !matches!(request.stage, Stage::Queued(_)) {
             return;
         }
         if request.has_answer {
             return self.abandon(id, now);
         }
         let state = &self.pools[request.pool.0 as usize];
-        let alive = state.backends.iter().any(BackendState::usable);
+        let alive = state.backends.is_alive();
         let reason = if alive { Reason::WaitTooLong } else { Reason::NoBackend };
-        let wait = state.drain.wait(state.queue.len() as u64, now);
+        let wait = state.drain.wait(state.schedule.len() as u64, now);
         self.refuse_queued(id, Refusal::plain(reason, Retry::After(wait)), now);
     }
 
@@ -139,68 +229,26 @@ impl Gate {
         self.refuse(id, refusal);
     }
 
-    pub(super) fn unpark_all(&mut self, pool: usize) {
-        let parked: Vec<CellId> = self
-            .requests
-            .values()
-            .filter(|request| request.pool.0 as usize == pool)
-            .filter_map(|request| request.waiting().parked)
-            .collect();
-        for cell in parked {
-            self.unpark(PoolId(pool as u32), cell);
-        }
-    }
-
-    /// Gives back the slots that a request holds: its backend's and those of its concurrency limits.
-    pub(super) fn release(&mut self, id: RequestId) {
-        let Some(request) = self.requests.get_mut(&id) else { return };
-        let held = core::mem::take(&mut request.slots_held);
-        if let Stage::Dispatching(backend) | Stage::Running(backend) = request.stage {
-            request.stage = Stage::Ruling;
-            let state = &mut self.pools[backend.pool.0 as usize];
-            if let Some(state) = state.backends.get_mut(backend.index as usize) {
-                state.in_flight = state.in_flight.saturating_sub(1);
-            }
-        }
-        for cell in held {
-            if let Some(used) = self.slots_used.get_mut(&cell) {
-                *used = used.saturating_sub(1);
-                if *used == 0 {
-                    self.slots_used.remove(&cell);
-                }
-            }
-            self.unpark_one(cell);
-        }
-    }
-
-    /// A slot of `cell` may be free: the longest waiting request of each pool is looked at again.
-    pub(super) fn unpark_one(&mut self, cell: CellId) {
-        for pool in 0..self.pools.len() {
-            self.unpark(PoolId(pool as u32), cell);
-        }
-    }
-
     fn send(&mut self, id: RequestId, backend: BackendId, now: Moment) {
         let Some(request) = self.requests.get(&id) else { return };
-        let (waiting, need, wait_until) = (request.waiting(), request.need, request.wait_until);
-        let slots: Vec<CellId> = request.slots.iter().map(|(cell, _)| *cell).collect();
+        let Stage::Queued(entry) = request.stage else { return };
+        let (need, wait_until) = (request.need, request.wait_until);
         let charges: Vec<Charge> = self.dispatch_plan(backend, &need).collect();
+        let footprint = self.footprint(request);
         let state = self.pool_mut(backend.pool);
-        state.queue.remove(&waiting);
-        state.backends[backend.index as usize].in_flight += 1;
+        let tab = state.schedule.begin(entry, backend.index);
+        state.backends.enter(backend.index, id, &footprint, now);
         self.waits.remove(&(wait_until, id));
-        for cell in &slots {
-            *self.slots_used.entry(*cell).or_default() += 1;
-        }
+        self.unwatch_wait(id);
         let dispatch = (!charges.is_empty()).then(|| Held {
             id: self.reservation_id(id),
             cached_weight_millis: charges.iter().map(|_| ONE_MILLIS).collect(),
             charges,
             tokens: None,
         });
-        self.wake_others(backend.pool, id);
+        self.take_slots(backend.pool, id);
         let Some(request) = self.requests.get_mut(&id) else { return };
-        request.slots_held = slots;
+        request.tab = Some(tab);
         request.backend = Some(backend);
         request.stage = Stage::Dispatching(backend);
         request.dispatch = dispatch;
@@ -215,23 +263,22 @@ impl Gate {
         }
     }
 
-    /// The last slot of a limit is taken: in another pool it may hold the first in line, and those behind may go.
-    fn wake_others(&mut self, pool: PoolId, id: RequestId) {
-        let Some(request) = self.requests.get(&id) else { return };
-        if self.pools.len() > 1 && self.full_slot(&request.slots).is_some() {
-            let others = (0..self.pools.len() as u32).map(PoolId).filter(|other| *other != pool);
-            self.awake.extend(others);
-        }
-    }
-
     fn start(&mut self, id: RequestId, backend: BackendId, now: Moment) {
         let Some(request) = self.requests.get_mut(&id) else { return };
         request.stage = Stage::Running(backend);
+        self.pools[backend.pool.0 as usize].running[request.arrival.class.0 as usize] += 1;
         request.started.get_or_insert(now);
+        request.sent = Some(now);
         request.attempts += 1;
         let tenant = &self.policy.tenants[request.arrival.tenant.0 as usize];
-        let wants_output = tenant.charging == Charging::Postpay;
-        self.effects.push_back(Effect::Start { request: id, backend, wants_output });
+        let fits_by_output = self.pools[backend.pool.0 as usize].backends.wants_output(backend.index);
+        let output_step = if draws(tenant) {
+            Some(Tokens(1))
+        } else {
+            (fits_by_output || self.policy.order.is_fair()).then_some(OUTPUT_STEP)
+        };
+        self.effects.push_back(Effect::Start { request: id, backend, output_step });
+        self.may_be_evicted(id, now);
     }
 
     /// The backend's or the pool's own limit is used up: nothing goes there before it has refilled.
@@ -247,8 +294,8 @@ impl Gate {
         match (wait, charge.limit.owner) {
             (Some(wait), Owner::Pool(_)) => pool.limited_until = now.after(wait),
             (Some(wait), _) => {
-                if let Some(state) = pool.backends.get_mut(backend.index as usize) {
-                    state.limited_until = now.after(wait);
+                if let Some(state) = pool.backends.backend_mut(backend.index) {
+                    state.limit_until(now.after(wait));
                 }
             }
             // This backend can never hold the cost; another one can, or the request would not have come so far.
@@ -261,71 +308,43 @@ impl Gate {
     }
 
     /// Takes a running request off its backend, which did none of its work.
-    fn hand_back(&mut self, id: RequestId) {
-        self.settle_dispatch(id, &Report::failed());
+    fn hand_back(&mut self, id: RequestId, now: Moment) {
+        self.hand_back_charged(id, &Report::failed(), now);
+    }
+
+    /// Takes a running request off its backend, whose own limits are charged as the report says.
+    fn hand_back_charged(&mut self, id: RequestId, report: &Report, now: Moment) {
+        self.settle_dispatch(id, report, now);
+        self.close_tab_as(id, report, now);
         self.release(id);
         if let Some(request) = self.requests.get_mut(&id) {
             request.has_answer = true;
         }
     }
 
-    /// Back to its place in the queue.
-    fn requeue(&mut self, id: RequestId) {
-        let Some(request) = self.requests.get_mut(&id) else { return };
-        request.stage = Stage::Queued { parked: None };
-        let (waiting, pool, wait_until) = (request.waiting(), request.pool, request.wait_until);
-        self.pool_mut(pool).queue.push(&waiting);
-        self.waits.insert((wait_until, id));
-        self.wake(pool);
+    fn abandon(&mut self, id: RequestId, now: Moment) {
+        self.abandon_charged(id, &Report::failed(), now);
     }
 
-    fn abandon(&mut self, id: RequestId, now: Moment) {
+    fn abandon_charged(&mut self, id: RequestId, report: &Report, now: Moment) {
         self.effects.push_back(Effect::Abandon { request: id });
-        self.close(id, &Report::failed(), now);
+        self.close(id, report, now);
     }
 
     fn running(&self, id: RequestId) -> Option<(BackendId, Moment)> {
         let request = self.requests.get(&id)?;
         match request.stage {
             Stage::Running(backend) => Some((backend, request.wait_until)),
-            Stage::Ruling | Stage::Queued { .. } | Stage::Dispatching(_) => None,
-        }
-    }
-
-    fn full_slot(&self, slots: &[(CellId, u32)]) -> Option<CellId> {
-        slots.iter().find(|(cell, limit)| self.is_full(*cell, *limit)).map(|(cell, _)| *cell)
-    }
-
-    fn is_full(&self, cell: CellId, limit: u32) -> bool {
-        self.slots_used.get(&cell).copied().unwrap_or(0) >= limit
-    }
-
-    fn unpark(&mut self, pool: PoolId, cell: CellId) {
-        if let Some(id) = self.pool_mut(pool).queue.unpark(cell) {
-            self.set_stage(id, Stage::Queued { parked: None });
-            self.wake(pool);
-        }
-    }
-
-    /// Sets a request aside until `cell` has a slot; a free slot of another limit that was offered to it goes to the next one.
-    fn park(&mut self, id: RequestId, cell: CellId) {
-        let Some(request) = self.requests.get(&id) else { return };
-        let (waiting, pool) = (request.waiting(), request.pool);
-        let open = |(slot, limit): &&(CellId, u32)| *slot != cell && !self.is_full(*slot, *limit);
-        let others: Vec<CellId> = request.slots.iter().filter(open).map(|(slot, _)| *slot).collect();
-        self.pool_mut(pool).queue.park(&waiting, cell);
-        self.set_stage(id, Stage::Queued { parked: Some(cell) });
-        for other in others {
-            self.unpark_one(other);
-        }
-    }
-
-    fn set_stage(&mut self, id: RequestId, stage: Stage) {
-        if let Some(request) = self.requests.get_mut(&id) {
-            request.stage = stage;
+            Stage::Ruling | Stage::Held | Stage::Queued(_) | Stage::Dispatching(_) => None,
         }
     }
 }
 
+/// Every backend that is alive was tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Hopeless;
+
+/// How often output is told where nothing is charged by it: so much of a stream may be in the wrong place of the order.
+const OUTPUT_STEP: Tokens = Tokens(16);
 /// Tries on another backend after the first one failed.
 const RETRIES_MAX: usize = 1;

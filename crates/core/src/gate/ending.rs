@@ -1,10 +1,14 @@
 //! The one way out: every admitted request is settled here exactly once, whatever happened.
 
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
 use super::{
-    Account, Answer, Effect, Gate, Held, Outcome, Report, Reported, Request, RequestId, Stage, UsageSource,
+    Account, Answer, Effect, Failure, Gate, Held, Outcome, Report, Reported, Request, RequestId, Stage,
+    UsageSource,
 };
 use crate::charge::{ONE_MILLIS, Used};
-use crate::ledger::{Closing, Settlement};
+use crate::ledger::{CellId, Closing, Settlement};
 use crate::policy::{BackendId, Dimension, Work};
 use crate::subjects::Place;
 use crate::units::{Amount, Micros, Moment, Tokens};
@@ -17,11 +21,14 @@ impl Gate {
         match request.stage {
             // The store's answer is on its way: what it grants must be given back when it comes.
             Stage::Ruling | Stage::Dispatching(_) => request.gone = true,
-            Stage::Queued { .. } => self.close(id, &Report { answer: Answer::Nothing, ..*report }, now),
+            Stage::Held => self.leave_hold(id, report, now),
+            Stage::Queued(_) => self.close(id, &Report { answer: Answer::Nothing, ..*report }, now),
             Stage::Running(backend) => {
                 self.pools[backend.pool.0 as usize].drain.completed(now);
-                if report.answer != Answer::Nothing {
-                    self.pools[backend.pool.0 as usize].backends[backend.index as usize].answered();
+                if report.answer != Answer::Nothing
+                    && let Some(state) = self.pool_mut(backend.pool).backends.backend_mut(backend.index)
+                {
+                    state.answered();
                 }
                 self.close(id, report, now);
             }
@@ -37,14 +44,16 @@ impl Gate {
         let (used, source) = self.usage(request, report, now);
         self.learn(id, used, source, now);
         self.settle_dispatch_used(id, &used, report.answer);
+        self.close_tab(id, &used);
+        let work = self.policy.pools[pool.0 as usize].work;
+        self.pool_mut(pool).pace.done(used.work_millis(&work), now);
         self.release(id);
         let Some(request) = self.take_out(id) else {
             return;
         };
-        let work = self.policy.pools[pool.0 as usize].work;
         let returned = self.returned(&request.places, report.answer);
-        self.settle(&request.admission, &used, returned, &work);
         let weight = request.admission.token_weight();
+        self.settle(request.admission, &used, returned, &work);
         self.effects.push_back(Effect::Finished(Account {
             request: id,
             tenant: request.arrival.tenant,
@@ -64,19 +73,24 @@ impl Gate {
 
     /// Takes a waiting request out and returns its whole reservation.
     pub(super) fn give_back(&mut self, id: RequestId, now: Moment) {
+        self.close_tab(id, &Used::default());
         self.release(id);
         let Some(request) = self.take_out(id) else {
             return;
         };
         let work = self.policy.pools[request.pool.0 as usize].work;
         let returned = self.returned(&request.places, Answer::Nothing);
-        self.settle(&request.admission, &Used::default(), returned, &work);
+        self.settle(request.admission, &Used::default(), returned, &work);
         self.leave_places(&request.places, now);
         self.wake(request.pool);
     }
 
-    pub(super) fn settle_dispatch(&mut self, id: RequestId, report: &Report) {
-        self.settle_dispatch_used(id, &Used::default(), report.answer);
+    pub(super) fn settle_dispatch(&mut self, id: RequestId, report: &Report, now: Moment) {
+        let used = self.requests.get(&id).map_or_else(Used::default, |request| {
+            let (used, _) = self.usage(request, report, now);
+            used
+        });
+        self.settle_dispatch_used(id, &used, report.answer);
     }
 
     fn settle_dispatch_used(&mut self, id: RequestId, used: &Used, answer: Answer) {
@@ -89,7 +103,7 @@ impl Gate {
         let backend = request.backend;
         let work = self.policy.pools[request.pool.0 as usize].work;
         let returned = if answer == Answer::Nothing { Returned::Units } else { Returned::Tokens };
-        self.settle(&held, used, returned, &work);
+        self.settle(held, used, returned, &work);
         self.reopen(backend);
     }
 
@@ -98,8 +112,8 @@ impl Gate {
         let Some(BackendId { pool, index }) = backend else { return };
         let state = self.pool_mut(pool);
         state.limited_until = Moment::default();
-        if let Some(backend) = state.backends.get_mut(index as usize) {
-            backend.limited_until = Moment::default();
+        if let Some(backend) = state.backends.backend_mut(index) {
+            backend.limit_until(Moment::default());
         }
         self.wake(pool);
     }
@@ -118,9 +132,9 @@ impl Gate {
         returned
     }
 
-    fn settle(&mut self, held: &Held, used: &Used, returned: Returned, work: &Work) {
+    fn settle(&mut self, held: Held, used: &Used, returned: Returned, work: &Work) {
         self.reservations.remove(&held.id);
-        let mut charges = held.charges.clone();
+        let mut charges = held.charges;
         for (charge, weight) in charges.iter_mut().zip(&held.cached_weight_millis) {
             let dimension = charge.limit.dimension;
             let comes_back = match dimension {
@@ -136,16 +150,21 @@ impl Gate {
             charge.used = if comes_back { Amount::ZERO } else { used.amount(dimension, *weight, work) };
         }
         let tokens = held.tokens.map_or(Tokens::ZERO, |_| used.input.plus(used.output));
+        let waited_for: Vec<CellId> =
+            charges.iter().map(|charge| charge.cell).filter(|cell| self.holding.has(*cell)).collect();
         self.effects.push_back(Effect::Settle(Settlement {
             id: held.id,
             charges,
             used: tokens,
             closing: Closing::Counted,
         }));
+        for cell in waited_for {
+            self.ask_again(cell);
+        }
     }
 
     /// What was used: as reported, else as counted, else as predicted from the time that it ran.
-    fn usage(&self, request: &Request, report: &Report, now: Moment) -> (Used, UsageSource) {
+    pub(super) fn usage(&self, request: &Request, report: &Report, now: Moment) -> (Used, UsageSource) {
         if report.answer != Answer::Content {
             return (Used::default(), UsageSource::None);
         }
@@ -156,8 +175,10 @@ impl Gate {
             (Some(_), None) => UsageSource::Mixed,
             (None, _) => UsageSource::Estimated,
         };
-        let input = input.unwrap_or(request.arrival.input);
-        let output = output.unwrap_or_else(|| self.output_unreported(request, report, now));
+        // A backend may report any number; the sums of the ledger must survive it.
+        let cut = |tokens: Tokens| tokens.min(Tokens(Amount::WHOLE_MAX));
+        let input = cut(input.unwrap_or(request.arrival.input));
+        let output = cut(output.unwrap_or_else(|| self.output_unreported(request, report, now)));
         (Used { input, cached: cached.min(input), output }, source)
     }
 
@@ -169,8 +190,7 @@ impl Gate {
         }
         let arrival = &request.arrival;
         let mean = self.predictor.mean(arrival.tenant, arrival.model, arrival.output_bound);
-        let elapsed = request.started.map_or(Micros::ZERO, |started| now.since(started));
-        let made = self.predictor.made_in(elapsed).unwrap_or(mean);
+        let made = self.predictor.made_in(arrival.model, request.ran(now)).unwrap_or(mean);
         mean.min(made).min(arrival.output_bound).times(u64::from(arrival.choices))
     }
 
@@ -183,21 +203,19 @@ impl Gate {
             return;
         }
         let per_choice = Tokens(used.output.0 / u64::from(arrival.choices.max(1)));
-        let elapsed = request.started.map_or(Micros::ZERO, |started| now.since(started));
+        let elapsed = request.ran(now);
         let (tenant, model, bound) = (arrival.tenant, arrival.model, arrival.output_bound);
         self.predictor.learn(tenant, model, bound, per_choice, elapsed);
     }
 
-    fn take_out(&mut self, id: RequestId) -> Option<Request> {
+    fn take_out(&mut self, id: RequestId) -> Option<Box<Request>> {
+        self.unwatch_wait(id);
         let request = self.requests.remove(&id)?;
         self.waits.remove(&(request.wait_until, id));
-        if matches!(request.stage, Stage::Queued { .. }) {
-            let waiting = request.waiting();
-            self.pool_mut(request.pool).queue.remove(&waiting);
+        if let Stage::Queued(entry) = request.stage {
+            self.pool_mut(request.pool).schedule.remove(entry);
             // It may have been the one that a free slot was offered to.
-            for (cell, _) in &request.slots {
-                self.unpark_one(*cell);
-            }
+            self.offer_slots(&request.slots);
         }
         Some(request)
     }
@@ -225,9 +243,25 @@ impl Held {
     }
 }
 
+impl Request {
+    /// How long its last backend has had it.
+    fn ran(&self, now: Moment) -> Micros {
+        self.sent.map_or(Micros::ZERO, |sent| now.since(sent))
+    }
+}
+
 impl Report {
     pub(super) const fn failed() -> Self {
         Self::of(Outcome::UpstreamError)
+    }
+
+    pub(super) const fn of_failure(failure: Failure) -> Self {
+        match failure {
+            Failure::Error => Self::failed(),
+            Failure::TimedOut => {
+                Self { answer: Answer::Content, ..Self::of(Outcome::UpstreamTimeout) }
+            }
+        }
     }
 
     pub(super) const fn client_gone() -> Self {

@@ -5,7 +5,8 @@ use alloc::vec::Vec;
 
 use crate::bucket::Shape;
 use crate::charge::Used;
-use crate::ledger::{CellId, Charge, Reservation, ReservationId, Settlement, Verdict};
+use crate::ledger::{CellId, Charge, Reservation, ReservationId, Settlement, Shortage, Verdict};
+use crate::occupancy::{Allowance, Reading};
 use crate::policy::{BackendId, ClassId, KeyId, ModelId, Policy, TenantId};
 use crate::refusal::Refusal;
 use crate::units::{Amount, Micros, Tokens};
@@ -19,6 +20,14 @@ pub struct RequestId(pub u64);
 pub enum Event {
     /// A request arrived.
     Arrive(Arrival),
+    /// A request arrived whose input is estimated: `input` is the most that it can be. Where the decision would differ, or where
+    /// what an estimate holds too much would refuse others, it is answered with [`Effect::Count`].
+    ArriveEstimated {
+        /// The request.
+        arrival: Arrival,
+        /// The least that its input can be.
+        input_least: Tokens,
+    },
     /// The store answered.
     Ruled {
         /// Which reservation.
@@ -44,6 +53,20 @@ pub enum Event {
     Failed {
         /// Which request.
         request: RequestId,
+        /// How.
+        failure: Failure,
+    },
+    /// What was drawn for a reservation was not covered: one of its limits is below zero, or its debt is at its bound.
+    Overdrawn {
+        /// Which reservation.
+        reservation: ReservationId,
+        /// The limit, by its place among the charges drawn.
+        shortage: Shortage,
+    },
+    /// The edge has cut a request as [`Effect::Evict`] asks.
+    Evicted {
+        /// Which request.
+        request: RequestId,
     },
     /// A request ended, or its client left, whatever stage it was in.
     Ended {
@@ -51,6 +74,27 @@ pub enum Event {
         request: RequestId,
         /// How, and with what usage.
         report: Report,
+    },
+    /// The first token of a streamed answer came. Backends without metrics are paced by the time that it took.
+    FirstToken {
+        /// Which request.
+        request: RequestId,
+    },
+    /// A provider told what is left of its own limits, in the head of its answer to a request.
+    Provider {
+        /// Which request.
+        request: RequestId,
+        /// Of tokens.
+        tokens: Option<Allowance>,
+        /// Of requests.
+        requests: Option<Allowance>,
+    },
+    /// An engine's own metrics were read.
+    Scraped {
+        /// Which backend.
+        backend: BackendId,
+        /// What they say.
+        reading: Reading,
     },
     /// A backend answers again.
     BackendUp(BackendId),
@@ -78,7 +122,7 @@ pub enum Event {
 pub enum Effect {
     /// Ask the store, and answer with [`Event::Ruled`].
     Reserve(Reservation),
-    /// Take more for an open reservation.
+    /// Take more for an open reservation, and answer with [`Event::Overdrawn`] where it is not covered.
     Draw {
         /// Which one.
         reservation: ReservationId,
@@ -97,14 +141,32 @@ pub enum Effect {
         request: RequestId,
         /// Where to.
         backend: BackendId,
-        /// Whether the gate wants [`Event::Produced`] as it streams.
-        wants_output: bool,
+        /// The gate wants [`Event::Produced`] each time that so much more has streamed; absent: not at all.
+        output_step: Option<Tokens>,
+    },
+    /// Cut the request at its backend if nothing of its answer has been passed on, and say so with [`Event::Evicted`]; else let it
+    /// be. It goes back to its place in the queue.
+    Evict {
+        /// Which request.
+        request: RequestId,
     },
     /// Refuse the request.
     Refuse {
         /// Which request.
         request: RequestId,
         /// Why.
+        refusal: Refusal,
+    },
+    /// The decision depends on the exact input: nothing was taken, and the request is forgotten. Let it arrive again, counted.
+    Count {
+        /// Which request.
+        request: RequestId,
+    },
+    /// A budget is used up in the middle of an answer: cut it, and end the request with [`Outcome::BudgetEnd`].
+    Stop {
+        /// Which request.
+        request: RequestId,
+        /// The limit that is used up, and when it is worth coming back.
         refusal: Refusal,
     },
     /// No further try: pass on the last answer of a backend.
@@ -141,6 +203,15 @@ pub struct Arrival {
     pub choices: u32,
     /// How long the client will wait.
     pub wait_max: Option<Micros>,
+}
+
+/// How a backend failed before its first byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// With an error, or without being reached: nothing is charged.
+    Error,
+    /// It has the request and gave no answer in time: it may have worked on it all the while, and is charged for that time.
+    TimedOut,
 }
 
 /// How a request ended.

@@ -2,10 +2,10 @@
 
 use alloc::vec::Vec;
 
-use super::{Arrival, Gate, Stage};
+use super::{Arrival, Gate, RequestId, Stage};
 use crate::bucket::Shape;
 use crate::directory::Line;
-use crate::ledger::CellId;
+use crate::ledger::{CellId, Charge};
 use crate::policy::{BackendId, ClassId, KeyId, ModelId, PoolId, TenantId};
 use crate::scope::{Limit, Owner};
 use crate::subjects::Place;
@@ -42,8 +42,41 @@ pub struct PoolView {
     pub pool: PoolId,
     /// Requests queued and running, and reserved tokens queued, per class.
     pub classes: Vec<(ClassId, u32, u32, Tokens)>,
-    /// Per backend: alive, requests in flight, slots.
-    pub backends: Vec<(BackendId, bool, u32, u32)>,
+    /// Its backends.
+    pub backends: Vec<BackendView>,
+}
+
+/// What a tenant has received, as the fair order counts it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShareView {
+    /// In which class.
+    pub class: ClassId,
+    /// Who.
+    pub tenant: TenantId,
+    /// Work received, divided by the tenant's weight, in thousandths. Only differences between tenants of one class and team count:
+    /// whoever comes back is lifted to the others.
+    pub received_millis: i64,
+    /// It has something to send that no limit of its own holds up.
+    pub is_ready: bool,
+}
+
+/// A backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackendView {
+    /// Which one.
+    pub backend: BackendId,
+    /// Whether it is there and answers.
+    pub is_alive: bool,
+    /// Requests in flight.
+    pub in_flight: u32,
+    /// Requests that it may run at the same time.
+    pub slots: u32,
+    /// Tokens that the requests in flight hold of its KV cache, as far as is known.
+    pub occupied: Tokens,
+    /// Tokens that its KV cache holds, where that is known.
+    pub kv_tokens: Option<Tokens>,
+    /// What the predicted peak may reach of the KV cache, in millionths.
+    pub factor_ppm: u32,
 }
 
 impl Gate {
@@ -51,6 +84,13 @@ impl Gate {
     #[must_use]
     pub fn pools(&self) -> Vec<PoolView> {
         (0..).zip(&self.pools).map(|(index, _)| self.pool_view(PoolId(index))).collect()
+    }
+
+    /// What the tenants of a pool have received in its order, in each class that they have waited in. Without lanes everything
+    /// counts as the first class.
+    #[must_use]
+    pub fn shares(&self, pool: PoolId) -> Vec<ShareView> {
+        self.pools.get(pool.0 as usize).map_or_else(Vec::new, |state| state.schedule.shares())
     }
 
     /// The fixed limits of a tenant: its own, its keys', its team's, and the service's.
@@ -73,7 +113,15 @@ impl Gate {
     #[must_use]
     pub fn limits_met(&self, arrival: &Arrival, now: Moment) -> Vec<LimitView> {
         let places = self.places(arrival, now).unwrap_or_default();
-        self.lines(arrival, &places, false).iter().map(|line| self.limit_view(line)).collect()
+        let mut views = Vec::new();
+        self.for_each_line(arrival, &places, false, |line| views.push(self.limit_view(line)));
+        views
+    }
+
+    /// What an admitted request holds of the limits that it met; `None` if it is not known.
+    #[must_use]
+    pub fn admission(&self, request: RequestId) -> Option<&[Charge]> {
+        self.requests.get(&request).map(|request| request.admission.charges.as_slice())
     }
 
     /// The fixed limits that every request of a key meets, whatever its model.
@@ -108,7 +156,7 @@ impl Gate {
     pub fn reserved(&self, tenant: TenantId) -> Tokens {
         self.requests
             .values()
-            .filter(|request| request.arrival.tenant == tenant && request.stage != Stage::Ruling)
+            .filter(|request| request.arrival.tenant == tenant && !matches!(request.stage, Stage::Ruling | Stage::Held))
             .fold(Tokens::ZERO, |sum, request| sum.plus(request.need.total()))
     }
 
@@ -129,7 +177,7 @@ impl Gate {
         lines.iter().map(|line| self.limit_view(line)).collect()
     }
 
-    fn limit_view(&self, line: &Line) -> LimitView {
+    pub(super) fn limit_view(&self, line: &Line) -> LimitView {
         let slots_used = line.queues.then(|| self.slots_used.get(&line.cell).copied().unwrap_or(0));
         LimitView { limit: line.limit, cell: line.cell, shape: line.shape, slots_used }
     }
@@ -139,21 +187,22 @@ impl Gate {
         let classes = (0..self.policy.classes.len() as u32)
             .map(|class| {
                 let class = ClassId(class);
-                let size = state.queue.size(class);
-                let running = self
-                    .requests
-                    .values()
-                    .filter(|request| request.pool == pool && request.arrival.class == class)
-                    .filter(|request| matches!(request.stage, Stage::Running(_)))
-                    .count();
-                (class, size.requests, running as u32, size.tokens)
+                let size = state.schedule.size(class);
+                let running = state.running.get(class.0 as usize).copied().unwrap_or(0);
+                (class, size.requests, running, size.tokens)
             })
             .collect();
         let backends = (0..)
-            .zip(&state.backends)
-            .filter(|(_, backend)| !backend.removed)
-            .map(|(index, backend)| {
-                (BackendId { pool, index }, backend.alive, backend.in_flight, backend.slots)
+            .zip(state.backends.backends())
+            .filter(|(_, backend)| !backend.is_removed())
+            .map(|(index, backend)| BackendView {
+                backend: BackendId { pool, index },
+                is_alive: backend.is_alive(),
+                in_flight: backend.in_flight(),
+                slots: backend.slots(),
+                occupied: backend.occupied(),
+                kv_tokens: backend.kv_tokens(),
+                factor_ppm: backend.factor_ppm(),
             })
             .collect();
         PoolView { pool, classes, backends }

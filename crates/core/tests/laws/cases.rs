@@ -1,6 +1,6 @@
 //! Public failure cases that the core alone decides, each under its id. Fixture F: 100 tokens a second, a bucket of 2,000, full.
 
-use fairlane_core::gate::{Answer, Arrival, Event, Outcome, Report, RequestId};
+use fairlane_core::gate::{Answer, Arrival, Event, Failure, Outcome, Report, RequestId};
 use fairlane_core::policy::{Charging, Dimension, Limits, OnExcess, Policy, Runs, TenantId};
 use fairlane_core::refusal::{Reason, Retry};
 use fairlane_core::scope::Owner;
@@ -121,7 +121,7 @@ fn a11_a_second_try_is_the_same_request_with_the_same_charge() {
     policy.pools[0].backends = vec![backend("one", 5), backend("two", 4)];
     let mut world = World::new(policy);
     let request = world.arrive(ask(100, 100));
-    world.hand_back(Event::Failed { request });
+    world.hand_back(Event::Failed { request, failure: Failure::Error });
     world.complete(request, 100, 20);
     assert_eq!(world.account(request).attempts, 2);
     assert_eq!(world.level(T, Dimension::Requests), 9);

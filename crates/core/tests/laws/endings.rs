@@ -1,6 +1,6 @@
 //! Leaving at any stage, and every way a backend can fail: all comes back, once.
 
-use fairlane_core::gate::{Arrival, Event, Outcome};
+use fairlane_core::gate::{Arrival, Event, Failure, Outcome};
 use fairlane_core::policy::{Dimension, Limits, OnExcess, Policy, Runs};
 use fairlane_core::refusal::{Reason, Retry};
 use fairlane_core::units::{Micros, Moment, Tokens};
@@ -173,9 +173,9 @@ fn a_failure_is_tried_once_on_another_backend_and_then_passed_on() {
     let mut world = World::new(two_backends());
     let request = world.arrive(ask(100, 100));
     assert_eq!(world.state(request), &State::Running(ONE));
-    world.hand_back(Event::Failed { request });
+    world.hand_back(Event::Failed { request, failure: Failure::Error });
     assert_eq!(world.state(request), &State::Running(TWO));
-    world.hand_back(Event::Failed { request });
+    world.hand_back(Event::Failed { request, failure: Failure::Error });
     assert_eq!(world.abandoned, [request]);
     assert_eq!(world.account(request).attempts, 2);
     check_untouched(&mut world);
@@ -185,7 +185,7 @@ fn a_failure_is_tried_once_on_another_backend_and_then_passed_on() {
 fn a_failure_of_the_only_backend_is_passed_on_at_once() {
     let mut world = World::new(everything());
     let request = world.arrive(ask(100, 100));
-    world.hand_back(Event::Failed { request });
+    world.hand_back(Event::Failed { request, failure: Failure::Error });
     assert_eq!(world.abandoned, [request]);
     check_untouched(&mut world);
 }
@@ -197,7 +197,7 @@ fn a_failed_try_is_not_charged_to_the_backend_that_failed() {
         rates(&[slow(Dimension::Tokens, 1_000), slow(Dimension::Requests, 9)]);
     let mut world = World::new(policy);
     let request = world.arrive(ask(100, 100));
-    world.hand_back(Event::Failed { request });
+    world.hand_back(Event::Failed { request, failure: Failure::Error });
     assert_eq!(world.state(request), &State::Running(TWO));
     let one = fairlane_core::scope::Owner::Backend(ONE);
     assert_eq!(world.level(one, Dimension::Tokens), 1_000);
@@ -243,7 +243,7 @@ fn events_of_a_request_that_is_over_change_nothing() {
     let (level, totals) = (world.tokens(), *world.ledger.totals());
     world.handle(Event::Produced { request, output: Tokens(5_000) });
     world.handle(Event::Bounced { request, retry_after: None });
-    world.handle(Event::Failed { request });
+    world.handle(Event::Failed { request, failure: Failure::Error });
     world.leave(request, 400);
     world.complete(request, 1, 1);
     assert_eq!((world.tokens(), *world.ledger.totals()), (level, totals));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use fairlane_core::bucket::Shape;
-use fairlane_core::gate::{Arrival, Event, RequestId};
+use fairlane_core::gate::{Arrival, Event, Failure, RequestId};
 use fairlane_core::ledger::CellId;
 use fairlane_core::policy::{
     Charging, Class, Dimension, KeyId, Limits, ModelId, OnExcess, Policy, RateLimit, Runs, TenantId,
@@ -142,7 +142,7 @@ fn act(world: &mut World, step: Step) {
         }
         Step::Fail(which) => {
             if let Some(request) = pick(&world.running(), which) {
-                world.hand_back(Event::Failed { request });
+                world.hand_back(Event::Failed { request, failure: Failure::Error });
             }
         }
         Step::Bounce(which, wait) => {

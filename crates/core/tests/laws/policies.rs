@@ -1,9 +1,11 @@
 //! Short ways to write policies.
 
 use fairlane_core::bucket::{Rate, Shape};
+use fairlane_core::occupancy::Headroom;
 use fairlane_core::policy::{
-    Backend, Class, Concurrency, Dimension, Key, Limits, Model, OnExcess, Policy, Pool, PoolId, RateLimit,
-    Runs, ScopeLimits, Team, TeamId, Tenant, WEIGHT_ONE_MILLIS, Work,
+    ALPHA_PERMILLE, Backend, Class, Concurrency, Dimension, Key, Limits, Model, OnExcess, Order, Pacing,
+    Placing, Policy, Pool, PoolId, RateLimit, Runs, ScopeLimits, Team, TeamId, Tenant, WEIGHT_ONE_MILLIS,
+    Work,
 };
 use fairlane_core::units::{Amount, Micros, Tokens};
 
@@ -58,6 +60,8 @@ pub(crate) fn tenant(name: &str, limits: Limits) -> Tenant {
         weight_millis: WEIGHT_ONE_MILLIS,
         limits: scope(limits),
         charging: Default::default(),
+        on_client_gone: Default::default(),
+        on_budget_end: Default::default(),
         allowed_models: None,
         keys: vec![key("web", Limits::default())],
         runs: None,
@@ -82,11 +86,25 @@ pub(crate) fn run_budget(tokens: u64) -> Runs {
 }
 
 pub(crate) fn backend(name: &str, slots: u32) -> Backend {
-    Backend { name: name.into(), slots, limits: Limits::default() }
+    Backend {
+        name: name.into(),
+        slots,
+        kv_tokens: None,
+        pacing: Pacing::Fixed,
+        is_awaited: false,
+        limits: Limits::default(),
+    }
 }
 
 pub(crate) fn pool(name: &str, backends: Vec<Backend>) -> Pool {
-    Pool { name: name.into(), limits: Limits::default(), backends, work: Work::default() }
+    Pool {
+        name: name.into(),
+        limits: Limits::default(),
+        backends,
+        work: Work::default(),
+        placing: Placing::default(),
+        stickiness: Tokens(0),
+    }
 }
 
 pub(crate) fn class(name: &str) -> Class {
@@ -95,6 +113,10 @@ pub(crate) fn class(name: &str) -> Class {
         wait_max: Micros::from_secs(10),
         queue_requests_max: 2_000,
         queue_tokens_max: Tokens(8_000_000),
+        min_share_ppm: 0,
+        headroom: Headroom::NONE,
+        ageing: None,
+        is_evictable: false,
         max_output: None,
     }
 }
@@ -112,6 +134,8 @@ pub(crate) fn policy(tenants: Vec<Tenant>) -> Policy {
         classes: vec![class("interactive"), class("batch")],
         teams: Vec::new(),
         tenants,
+        order: Order::LanesFair,
+        alpha_permille: ALPHA_PERMILLE,
         end_users_max: 10_000,
     }
 }

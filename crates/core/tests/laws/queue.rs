@@ -1,7 +1,7 @@
 //! Waiting for a backend: order, bounded waits, limits at dispatch, backends that come and go.
 
-use fairlane_core::gate::{Arrival, Event, RequestId};
-use fairlane_core::policy::{Dimension, KeyId, Limits, OnExcess, Policy, PoolId, Runs, TenantId};
+use fairlane_core::gate::{Arrival, Event, Failure, RequestId};
+use fairlane_core::policy::{Dimension, KeyId, Limits, OnExcess, Order, Policy, PoolId, Runs, TenantId};
 use fairlane_core::refusal::Reason;
 use fairlane_core::scope::Owner;
 use fairlane_core::units::{Micros, Moment};
@@ -53,6 +53,7 @@ fn a_slot_that_frees_goes_past_one_that_is_held_elsewhere() {
 fn a_slot_offered_to_one_who_leaves_goes_to_the_next() {
     let mut policy = policy(vec![tenant("first", at_once(1)), tenant("second", Limits::default())]);
     policy.pools[0].backends = vec![backend("one", 2)];
+    policy.order = Order::Fifo;
     let mut world = World::new(policy);
     let second = Arrival { tenant: TenantId(1), ..ask(1, 1) };
     let held = world.arrive(ask(1, 1));
@@ -181,7 +182,7 @@ fn a_paused_backend_that_the_next_one_has_tried_asks_for_no_ticks() {
     let mut world = World::new(policy);
     let failing = world.arrive(ask(1, 1));
     let other = world.arrive(ask(1, 1));
-    world.hand_back(Event::Failed { request: failing });
+    world.hand_back(Event::Failed { request: failing, failure: Failure::Error });
     assert!(world.is_waiting(failing), "the other backend is full");
     let until = world.gate.deadline().unwrap();
     assert_eq!(until, world.now.after(Micros::from_secs(10)), "its wait, and no busy loop before");

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use fairlane_core::gate::{Arrival, Event, RequestId};
-use fairlane_core::policy::{BackendId, KeyId, Limits, Policy, PoolId, Runs, TenantId};
+use fairlane_core::gate::{Arrival, Event, Failure, RequestId};
+use fairlane_core::policy::{BackendId, KeyId, Limits, Order, Policy, PoolId, Runs, TenantId};
+use fairlane_core::refusal::Reason;
 use fairlane_core::units::{Micros, Moment};
 use proptest::prelude::*;
 
@@ -162,6 +163,7 @@ fn crowded(limits: [u32; 6], slots: [u32; 2]) -> Policy {
     policy.pools[0].limits = block(limits[5]);
     policy.pools[0].backends = vec![backend("one", slots[0]), backend("two", slots[1])];
     policy.classes[0].wait_max = Micros::from_secs(10);
+    policy.order = Order::Fifo;
     policy
 }
 
@@ -215,6 +217,13 @@ fn follow(world: &mut World, naive: &mut Naive, step: Step) {
             let until = now.after(arrival.wait_max.unwrap().min(Micros::from_secs(10)));
             let request = world.arrive(arrival.clone());
             naive.arrive(request, slots_of(&arrival), until, now);
+            if world.is_refused(request) {
+                // Foreseen: it would have waited, and for longer than it may.
+                assert_eq!(world.reason(request), Reason::WaitTooLong);
+                assert!(naive.waiting.iter().any(|entry| entry.0 == request), "{request:?} could have run");
+                naive.remove(request);
+                naive.refusals.push((now, request));
+            }
         }
         Step::Pass(micros) => {
             let end = now.after(Micros(u64::from(micros)));
@@ -298,7 +307,7 @@ fn drive(world: &mut World, step: Step, granted: &mut Vec<RequestId>) {
         }
         Step::Bounce(which, _) if which.is_multiple_of(2) => {
             if let Some(request) = pick(&world.running(), which) {
-                world.hand_back(Event::Failed { request });
+                world.hand_back(Event::Failed { request, failure: Failure::Error });
             }
         }
         Step::Bounce(..) => {}
@@ -345,7 +354,7 @@ fn check_slots(world: &World, limits: [u32; 6], granted: &[RequestId]) {
         let room = pool
             .backends
             .iter()
-            .any(|(id, alive, in_flight, slots)| *alive && in_flight < slots && !tried.contains(id));
+            .any(|one| one.is_alive && one.in_flight < one.slots && !tried.contains(&one.backend));
         if own(request).iter().any(full) {
             continue;
         }

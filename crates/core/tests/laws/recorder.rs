@@ -2,7 +2,7 @@
 //!
 //! It shares no arithmetic with the crate. It is the reference of law L5 and the recorder of the second ledger law.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fairlane_core::bucket::{Rate, Shape};
 use fairlane_core::ledger::{CellId, Charge, Ledger, Reservation, ReservationId, Settlement, Verdict};
@@ -17,6 +17,8 @@ pub(crate) struct Recorder {
     dimensions: BTreeMap<CellId, Dimension>,
     /// Every change of a cell other than its refill, in order: what was drawn, negative for a refund.
     pub(crate) draws: Vec<(CellId, Moment, i128)>,
+    /// Cells of which some was used in the end.
+    used: BTreeSet<CellId>,
 }
 
 #[derive(Clone, Debug)]
@@ -187,6 +189,9 @@ impl Recorder {
         for charge in &settlement.charges {
             let (taken, forgiven) = open.cells[&charge.cell];
             let used = i128::from(charge.used.0);
+            if used > 0 {
+                self.used.insert(charge.cell);
+            }
             if used > taken + forgiven {
                 self.take(charge, used - taken - forgiven, now);
                 continue;
@@ -271,17 +276,20 @@ impl Recorder {
         }
     }
 
-    /// A place in the ledger that goes to another holder: what is forgotten must be full, unless a run has ended.
+    /// A place in the ledger that goes to another holder: what is forgotten must be full, unless a run has ended or nothing was used
+    /// of it (a policy that came since may hold more, and a cell of its own would).
     fn retire(&mut self, charge: &Charge, now: Moment) {
         self.dimensions.insert(charge.cell, charge.limit.dimension);
         let first = CellId { index: charge.cell.index, epoch: 0 };
         let gone: Vec<CellId> = self.cells.range(first..charge.cell).map(|(id, _)| *id).collect();
         for id in gone {
             let cell = self.cells.remove(&id).unwrap().at(now);
+            let is_unused = !self.used.remove(&id);
             let ends = matches!(self.dimensions[&id], Dimension::RunBudget | Dimension::RunSteps);
             assert!(
-                ends || cell.floor() == i128::from(cell.shape.capacity.0),
-                "{id:?} forgotten before it was full"
+                ends || is_unused || cell.floor() == i128::from(cell.shape.capacity.0),
+                "{id:?} ({:?}) forgotten before it was full: {cell:?}",
+                self.dimensions[&id]
             );
         }
     }

@@ -107,9 +107,13 @@ impl Bare {
                 }
                 Effect::Settle(settlement) => assert!(self.ledger.settle(&settlement, self.now)),
                 Effect::Refuse { .. } | Effect::Finished(_) => {}
-                Effect::Draw { .. } | Effect::Reshape(..) | Effect::Grant(..) | Effect::Abandon { .. } => {
-                    panic!("{effect:?}")
-                }
+                Effect::Draw { .. }
+                | Effect::Reshape(..)
+                | Effect::Grant(..)
+                | Effect::Count { .. }
+                | Effect::Stop { .. }
+                | Effect::Evict { .. }
+                | Effect::Abandon { .. } => panic!("{effect:?}"),
             }
         }
         admitted

@@ -48,6 +48,12 @@ pub(crate) struct World {
     /// Every refusal: when, who.
     pub(crate) refusals: Vec<(Moment, RequestId)>,
     pub(crate) abandoned: Vec<RequestId>,
+    /// Requests that the gate asked to be cut.
+    pub(crate) evictions: Vec<RequestId>,
+    /// Streams that were to be cut, and why.
+    pub(crate) stops: Vec<(RequestId, Refusal)>,
+    /// Requests whose input was to be counted: they are forgotten.
+    pub(crate) uncounted: Vec<RequestId>,
     /// The reservation that each request asked for at its arrival.
     pub(crate) admissions: BTreeMap<RequestId, ReservationId>,
     arriving: Option<RequestId>,
@@ -68,6 +74,9 @@ impl World {
             starts: Vec::new(),
             refusals: Vec::new(),
             abandoned: Vec::new(),
+            evictions: Vec::new(),
+            stops: Vec::new(),
+            uncounted: Vec::new(),
             admissions: BTreeMap::new(),
             arriving: None,
             next: 0,
@@ -89,6 +98,26 @@ impl World {
         self.handle(Event::Arrive(arrival));
         self.arriving = None;
         request
+    }
+
+    /// Sends a request whose input is known to be at least `input_least` and at most what it says; the number under which it is
+    /// decided, after a count where the gate asks for one.
+    pub(crate) fn arrive_estimated(
+        &mut self,
+        arrival: Arrival,
+        input_least: Tokens,
+        input: Tokens,
+    ) -> RequestId {
+        self.next += 1;
+        let request = RequestId(self.next);
+        let estimated = Arrival { request, ..arrival.clone() };
+        self.states.insert(request, State::Waiting);
+        self.arrivals.insert(request, estimated.clone());
+        self.handle(Event::ArriveEstimated { arrival: estimated, input_least });
+        match self.uncounted.last() {
+            Some(last) if *last == request => self.arrive(Arrival { input, ..arrival }),
+            _ => request,
+        }
     }
 
     pub(crate) fn handle(&mut self, event: Event) {
@@ -252,8 +281,8 @@ impl World {
             for (class, queued, running, tokens) in pool.classes {
                 assert_eq!((queued, running, tokens), (0, 0, Tokens(0)), "{class:?}");
             }
-            for (backend, _, in_flight, _) in pool.backends {
-                assert_eq!(in_flight, 0, "{backend:?}");
+            for backend in pool.backends {
+                assert_eq!((backend.in_flight, backend.occupied), (0, Tokens(0)), "{backend:?}");
             }
         }
         for view in self.gate.all_limits() {
@@ -280,8 +309,11 @@ impl World {
             match effect {
                 Effect::Reserve(reservation) => self.reserve(reservation),
                 Effect::Draw { reservation, charges } => {
-                    self.ledger.draw(reservation, &charges, self.now);
+                    let shortage = self.ledger.draw(reservation, &charges, self.now);
                     self.recorder.draw(reservation, &charges, self.now);
+                    if let Some(shortage) = shortage {
+                        self.gate.handle(Event::Overdrawn { reservation, shortage }, self.now);
+                    }
                 }
                 Effect::Settle(settlement) => {
                     assert!(self.ledger.settle(&settlement, self.now), "settled once: {settlement:?}");
@@ -303,7 +335,13 @@ impl World {
                     self.refusals.push((self.now, request));
                     self.set(request, State::Refused(refusal));
                 }
+                Effect::Stop { request, refusal } => self.stops.push((request, refusal)),
                 Effect::Abandon { request } => self.abandoned.push(request),
+                Effect::Evict { request } => self.evictions.push(request),
+                Effect::Count { request } => {
+                    self.states.remove(&request);
+                    self.uncounted.push(request);
+                }
                 Effect::Finished(account) => self.set(account.request, State::Finished(account)),
             }
         }
@@ -336,7 +374,7 @@ impl World {
 
     /// The backend bounces or fails the request: it is back in the queue, or over.
     pub(crate) fn hand_back(&mut self, event: Event) {
-        if let Event::Bounced { request, .. } | Event::Failed { request } = event
+        if let Event::Bounced { request, .. } | Event::Failed { request, .. } | Event::Evicted { request } = event
             && self.is_running(request)
         {
             self.states.insert(request, State::Waiting);

@@ -6,8 +6,9 @@ use fairlane_core::scope::Owner;
 use serde_json::{Map, Value, json};
 
 use crate::driver::Level;
-use crate::gateway::{Gateway, shown_hash};
+use crate::gateway::Gateway;
 use crate::live::Live;
+use crate::usage_log::SubjectTag;
 
 /// `GET /api/v1/state`.
 #[must_use]
@@ -51,7 +52,7 @@ pub fn tenant(gateway: &Gateway, name: &str) -> Option<Value> {
         .into_iter()
         .map(|(run, levels)| {
             json!({
-                "run": shown_hash(run.run),
+                "run": SubjectTag(run.run),
                 "requests": run.live,
                 "limits": levels.iter().map(|level| level_json(policy, level)).collect::<Vec<_>>(),
             })
@@ -128,14 +129,18 @@ fn classes(policy: &Policy, pools: &[PoolView]) -> Vec<Value> {
 fn backends(live: &Live, pool: &PoolView) -> Vec<Value> {
     pool.backends
         .iter()
-        .filter_map(|(id, alive, in_flight, slots)| {
-            let (edge, backend) = live.backend(*id)?;
+        .filter_map(|view| {
+            let (edge, backend) = live.backend(view.backend)?;
+            (backend.is_there() || view.in_flight > 0).then_some(())?;
             Some(json!({
                 "pool": edge.name,
                 "name": backend.name,
-                "in_flight": in_flight,
-                "slots": slots,
-                "alive": alive,
+                "in_flight": view.in_flight,
+                "slots": view.slots,
+                "kv_tokens": view.occupied.0,
+                "kv_capacity": view.kv_tokens.map(|tokens| tokens.0),
+                "kv_factor": f64::from(view.factor_ppm) / 1e6,
+                "alive": view.is_alive,
             }))
         })
         .collect()

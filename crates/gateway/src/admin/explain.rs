@@ -72,7 +72,10 @@ pub async fn explain_request(gateway: &Arc<Gateway>, question: &Question<'_>) ->
     let mut steps = vec![who(&live, sender)];
     let taken = intake::take_in(gateway, &live, endpoint, (sender, &headers), body).await;
     let decision = match taken {
-        Ok(intake) => {
+        Ok(mut intake) => {
+            if intake.input_least.is_some() {
+                intake.arrival.input = intake::count(&live, &intake, endpoint).await;
+            }
             steps.extend(read_steps(&live, &intake));
             decide(gateway, &live, &intake, &mut steps)
         }
@@ -127,7 +130,7 @@ fn read_steps(live: &Live, intake: &Intake) -> [Value; 2] {
     [
         json!({
             "step": "read",
-            "model": intake.model,
+            "model": live.names.model(arrival.model),
             "pool": live.policy.pools[pool.0 as usize].name,
             "input_tokens": arrival.input.0,
             "run": arrival.run.is_some(),

@@ -61,6 +61,15 @@ fn print(config: &Config, out: &mut impl Write) -> io::Result<()> {
         )?,
         None => writeln!(out, "admin    off")?,
     }
+    if let Some(data) = &edge.data {
+        writeln!(
+            out,
+            "data     {}, usage log at most {} records of {}",
+            data.file.display(),
+            grouped(data.records_max),
+            span(Micros(u64::try_from(data.keep.as_micros()).unwrap_or(u64::MAX)))
+        )?;
+    }
     if !is_empty(&policy.service) {
         writeln!(out, "service")?;
         print_limits(&policy.service, "  ", out)?;
@@ -236,7 +245,7 @@ fn span(span: Micros) -> String {
     found.map_or_else(|| format!("{}us", span.0), |(micros, unit)| format!("{}{unit}", span.0 / micros))
 }
 
-fn grouped(number: u64) -> String {
+pub(super) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (index, digit) in digits.chars().enumerate() {
@@ -273,7 +282,6 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("each run: budget 500,000 tokens, steps 40, ends after 30m idle"), "{text}");
-        assert!(text.contains("classes[1].min_share is not applied by this version"), "{text}");
         assert!(!text.contains("value-of-"), "a secret is printed: {text}");
     }
 

@@ -16,6 +16,7 @@ pub async fn run(config: &Path, request: &Path, out: &mut impl Write) -> Result<
     let mut discovered = BTreeMap::new();
     let origin = Origin::File(config.to_owned());
     let gateway = Gateway::new(read(&origin, &discovered, Overrides::default())?)?;
+    crate::addresses::refresh(&gateway, &crate::addresses::Resolver::system()).await;
     // Pools with `models: "*"` have no models before their backends have been asked.
     for (pool, names) in crate::health::discover(&gateway).await {
         discovered.insert(pool, names.unwrap_or_default());

@@ -10,7 +10,7 @@ use fairlane_wire::images::ImageRule;
 use super::keys::KeyTable;
 use super::secret::{KeyDigest, Secret};
 
-pub use super::raw::{Engine, Mode as TokenizerMode};
+pub use super::raw::{Engine, Mode as TokenizerMode, PriorityUse};
 
 /// Everything of the configuration that is not a decision.
 #[derive(Clone, Debug)]
@@ -27,10 +27,25 @@ pub struct Edge {
     pub pools: Vec<EdgePool>,
     /// Who presents which key.
     pub keys: KeyTable,
+    /// How often a stream that waits gets a comment; `None` is never.
+    pub queue_heartbeat: Option<Duration>,
     /// Bounds on bytes and counts.
     pub bounds: Bounds,
     /// Bounds on time.
     pub timeouts: Timeouts,
+    /// Where balances and the usage log are kept; `None` keeps nothing.
+    pub data: Option<DataSettings>,
+}
+
+/// Where balances and the usage log are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DataSettings {
+    /// The file.
+    pub file: PathBuf,
+    /// How long a record of the usage log is kept.
+    pub keep: Duration,
+    /// Most records of the usage log.
+    pub records_max: u64,
 }
 
 /// The edge's side of a pool.
@@ -52,6 +67,8 @@ pub struct EdgePool {
     pub images: Images,
     /// How backends are checked; `None` is not at all.
     pub health: Option<Health>,
+    /// Whether requests tell an engine that orders by priority their class.
+    pub priority: PriorityUse,
 }
 
 /// The edge's side of a backend.
@@ -177,6 +194,8 @@ pub struct Bounds {
     pub headers_max: usize,
     /// Most client connections at the same time.
     pub connections_max: usize,
+    /// Most bytes of an answer that are read on after its client has left.
+    pub drained_answer_bytes_max: usize,
     /// Most models taken from the backends of a pool.
     pub models_max: usize,
     /// Most finished requests kept for the admin API.
@@ -192,6 +211,8 @@ pub struct Timeouts {
     pub client_body: Duration,
     /// Longest time that a client takes nothing of its answer.
     pub client_write: Duration,
+    /// Longest time that an answer is read on after its client has left.
+    pub client_gone: Duration,
     /// To connect to a backend.
     pub connect: Duration,
     /// From dispatch to a backend's first byte.
@@ -200,8 +221,18 @@ pub struct Timeouts {
     pub stream_idle: Duration,
     /// From dispatch to the end of an answer.
     pub total: Duration,
+    /// How long a gateway that ends goes on serving, so that a balancer notices.
+    pub shutdown_notice: Duration,
     /// How long a shutdown waits for answers in flight.
     pub shutdown: Duration,
+}
+
+impl EdgeBackend {
+    /// Whether it has an address: a seat of a DNS name may have none.
+    #[must_use]
+    pub fn is_there(&self) -> bool {
+        !self.target.host.is_empty()
+    }
 }
 
 impl Target {

@@ -34,6 +34,12 @@ impl Path {
         self.with(Step::Index(index))
     }
 
+    /// This path in a document that has its beginning at `root`.
+    #[must_use]
+    pub(crate) fn below(&self, root: &Self) -> Self {
+        Self(root.0.iter().chain(&self.0).cloned().collect())
+    }
+
     /// The path without its last step.
     #[must_use]
     pub(crate) fn parent(&self) -> Self {

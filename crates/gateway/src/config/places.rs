@@ -203,6 +203,11 @@ impl Places {
     }
 }
 
+/// The lines of a file as YAML counts them: they end in LF, CR or both.
+pub(crate) fn lines(text: &str) -> impl Iterator<Item = &str> {
+    text.split('\n').flat_map(|line| line.strip_suffix('\r').unwrap_or(line).split('\r'))
+}
+
 /// What an error's place most likely stands on, where a key and a value begin at the same place.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Prefer {

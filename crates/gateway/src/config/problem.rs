@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde_saphyr::Error as YamlError;
 
 use super::path::Path;
-use super::places::{AllSecret, Place, Places, Prefer, SECRET_KEYS, is_secret};
+use super::places::{AllSecret, Place, Places, Prefer, SECRET_KEYS, is_secret, lines};
 use super::scalars::quoted;
 
 /// One thing that is wrong.
@@ -102,14 +102,14 @@ impl SourceFile {
     fn syntax_problem(&self, error: &YamlError, place: Option<Place>) -> Problem {
         let message = format!("not valid YAML: {}", without_place(error));
         // The text around a syntax error has no structure by which secrets could be told from the rest.
-        let line = place.and_then(|place| self.text.lines().nth(place.line.saturating_sub(1)));
+        let line = place.and_then(|place| lines(&self.text).nth(place.line.saturating_sub(1)));
         let harmless = self.all_secret == AllSecret::No && line.is_some_and(is_harmless);
         let snippet = place.filter(|_| harmless).zip(line).map(|(place, line)| marked(line, place, &[]));
         Problem { file: Some(self.name.clone()), place, message, snippet }
     }
 
     fn snippet(&self, places: &Places, place: Place, also_hidden: Option<Extent>) -> Option<String> {
-        let line = self.text.lines().nth(place.line.checked_sub(1)?)?;
+        let line = lines(&self.text).nth(place.line.checked_sub(1)?)?;
         let hidden: Vec<(usize, usize)> = places
             .secrets(self.all_secret)
             .chain(also_hidden)

@@ -13,13 +13,14 @@ mod limits;
 mod pool;
 mod tenant;
 
-pub use edge::{Bounds, Timeouts};
+pub use edge::{Bounds, Timeouts, Usage};
 pub use limits::{Limits, ModelLimits, ModelLimitsMap, OnExcess, OnOutputExcess, SharedLimits};
 pub use pool::{
-    Backend, BackendEntry, Engine, Health, HealthEntry, ImageRuleName, Images, Mode, ModelEntry, Models,
-    Passthrough, Pool, Tokenizer, Work,
+    Backend, BackendEntry, Engine, Health, HealthEntry, ImageRuleName, Images, Mode, ModelEntry, Models, Passthrough, Pool, PriorityUse, Tokenizer, Work,
 };
-pub use tenant::{Charging, EndUsers, Key, KeyEntry, Runs, Team, Tenant, Tier, WithoutId};
+pub use tenant::{
+    Charging, EndUsers, Key, KeyEntry, OnBudgetEnd, OnClientGone, Runs, Team, Tenant, Tier, WithoutId,
+};
 
 use super::scalars::{Count, Name, Share, TimeSpan, Toggle};
 use super::secret::Credential;
@@ -37,15 +38,17 @@ pub struct Document {
     pub admin_token: Option<Credential>,
     /// Lets the admin API run scenarios of the lab. Default: `false`.
     pub lab: Option<bool>,
-    /// Where budgets, debts, levels and the usage log are kept; `off` keeps nothing. Default: `off`.
+    /// File where budgets, debts, levels and the usage log are kept, relative to this file; `off` keeps nothing. A change is taken on at the next start. Default: `off`.
     pub data: Option<String>,
+    /// How much of the usage log the file of `data` keeps. Default: each its own.
+    pub usage: Option<Usage>,
     /// Where limits are counted: `memory`, or a `redis://`, `rediss://`, `redis+sentinel://` or `redis+cluster://` address that gateways share. Default: `memory`.
     pub store: Option<String>,
     /// What happens while a shared store is lost: `local_share` keeps each gateway on its last known share, `open` lets through, `closed` refuses. Default: `local_share`.
     pub on_store_loss: Option<OnStoreLoss>,
-    /// Order of waiting requests: `fifo`, `lanes`, `fair` or `lanes+fair`. Default: the best that this version has.
+    /// Order of waiting requests: `fifo`, `lanes`, `fair` or `lanes+fair`. Default: `lanes+fair`.
     pub order: Option<Order>,
-    /// Answers a waiting stream early with 200 and sends a comment that often. Default: `off`.
+    /// Answers a stream that waits with 200 and sends a comment that often, in the queue, before the first event and while the backend is silent; what is refused after that is an error event. Default: `off`. Bound: 100ms to 1h.
     pub queue_heartbeat: Option<Toggle>,
     /// Tenant of requests that present no key; a wrong key is refused all the same. Default: none, a key is asked; without any tenant every request belongs to an open one.
     pub open_tenant: Option<Name>,
@@ -110,6 +113,8 @@ pub struct Class {
     pub headroom: Option<Share>,
     /// Orders the class as if its requests had come that much later, instead of strictly after the classes above. Default: `off`.
     pub ageing: Option<Toggle>,
+    /// Lets a request of the class that has delivered nothing yet be taken off its backend, once and uncharged, where one of a class above would else not start in time. Default: `false`.
+    pub evictable: Option<bool>,
 }
 
 /// Bounds of a class's queue, per pool.

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
 
-use fairlane_core::policy::Policy;
+use fairlane_core::policy::{ALPHA_PERMILLE, Order, Policy};
 
 use super::edge::Edge;
 use super::path::Path;
 use super::places::Places;
 use super::problem::{ConfigError, PROBLEMS_MAX, Problem, Warning, suggestion};
-use super::raw::Part;
+use super::raw::{self, Part};
 use super::scalars::{Name, quoted};
 use super::source::Source;
 
@@ -117,6 +117,8 @@ impl<'a> Resolver<'a> {
             classes: classes.list,
             teams: teams.list,
             tenants: Vec::new(),
+            order: self.order(),
+            alpha_permille: ALPHA_PERMILLE,
             end_users_max: self.end_users_max(),
         };
         let known = tenants::Known {
@@ -130,6 +132,15 @@ impl<'a> Resolver<'a> {
         self.gateway_unapplied();
         let edge = self.edge(pools.edge, tenants.keys);
         (policy, edge)
+    }
+
+    fn order(&self) -> Order {
+        match self.source.document.order {
+            Some(raw::Order::Fifo) => Order::Fifo,
+            Some(raw::Order::Lanes) => Order::Lanes,
+            Some(raw::Order::Fair) => Order::Fair,
+            Some(raw::Order::LanesFair) | None => Order::LanesFair,
+        }
     }
 
     /// Every entry of a list in the main file and in its parts, with its place.
@@ -150,7 +161,7 @@ impl<'a> Resolver<'a> {
 
     fn problem(&mut self, spot: &Spot, message: impl Into<String>) {
         if self.problems.len() < PROBLEMS_MAX {
-            self.problems.push((spot.clone(), format!("{}: {}", spot.path, message.into())));
+            self.problems.push((spot.clone(), message.into()));
         }
     }
 
@@ -218,7 +229,14 @@ impl<'a> Resolver<'a> {
     fn finish(self, policy: Policy, edge: Edge) -> Result<Config, ConfigError> {
         let mut places = PlacesByFile { source: self.source, read: HashMap::new() };
         let problems: Vec<Problem> =
-            self.problems.into_iter().map(|(spot, message)| places.problem(&spot, message)).collect();
+            self.problems
+                .into_iter()
+                .map(|(spot, message)| {
+                    let spot = Spot { path: spot.path.below(&self.source.root), ..spot };
+                    let message = format!("{}: {message}", spot.path);
+                    places.problem(&spot, message)
+                })
+                .collect();
         let warnings = self
             .warnings
             .into_iter()

@@ -79,6 +79,14 @@ fn text_schema<T: Text>() -> Schema {
 pub struct TimeSpan(pub Micros);
 
 impl TimeSpan {
+    /// Reads it, as the configuration has it.
+    ///
+    /// # Errors
+    /// It is not a span of time.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        Self::from_text(text)
+    }
+
     /// As the standard library's type.
     #[must_use]
     pub const fn duration(self) -> Duration {

@@ -7,7 +7,7 @@ use std::path::{Path as FilePath, PathBuf};
 use serde::de::DeserializeOwned;
 
 use super::path::Path;
-use super::places::{AllSecret, Places};
+use super::places::{AllSecret, Places, lines};
 use super::problem::{ConfigError, Problem, SourceFile};
 use super::raw::{BackendEntry, Document, KeysFile, Models, Part, Pool};
 use super::scalars::Name;
@@ -21,6 +21,8 @@ pub struct Source {
     pub(crate) parts: Vec<(usize, Part)>,
     pub(crate) keys: Option<(usize, KeysFile)>,
     pub(crate) folder: PathBuf,
+    /// Where in its file the configuration is written, if it is a part of another document.
+    pub(crate) root: Path,
 }
 
 impl Source {
@@ -34,7 +36,7 @@ impl Source {
         let folder = path.parent().map(FilePath::to_path_buf).unwrap_or_default();
         let (file, document) = reader.parse::<Document>(path, text, AllSecret::No)?;
         let mut source =
-            Self { files: Vec::new(), document, parts: Vec::new(), keys: None, folder: folder.clone() };
+            Self { files: Vec::new(), document, parts: Vec::new(), keys: None, folder: folder.clone(), root: Path::default() };
         let includes = source.document.include.clone();
         reader.include(file, &folder, &includes, &mut source.parts)?;
         if let Some(keys_file) = source.document.keys_file.clone() {
@@ -57,7 +59,7 @@ impl Source {
             reader.parse::<Document>(FilePath::new(name), text.to_owned(), AllSecret::No)?;
         let mut parts = Vec::new();
         reader.include(file, FilePath::new(""), &document.include, &mut parts)?;
-        Ok(Self { files: reader.files, document, parts, keys: None, folder: PathBuf::new() })
+        Ok(Self { files: reader.files, document, parts, keys: None, folder: PathBuf::new(), root: Path::default() })
     }
 
     /// The configuration of `serve --backend URL` with no file: one pool of these backends with whatever models they list, one open
@@ -83,16 +85,27 @@ impl Source {
             limits: None,
             passthrough: Vec::new(),
             health: None,
+            priority: None,
             stickiness: None,
         };
         let document = Document { pools: vec![pool], ..Document::default() };
-        Self { files: Vec::new(), document, parts: Vec::new(), keys: None, folder: PathBuf::new() }
+        Self { files: Vec::new(), document, parts: Vec::new(), keys: None, folder: PathBuf::new(), root: Path::default() }
     }
 
     /// Every file that was read, to be watched for changes.
     pub fn files(&self) -> impl Iterator<Item = &FilePath> {
         self.files.iter().map(|file| file.name.as_path())
     }
+}
+
+/// Reads one file that includes no other, as strictly as a configuration.
+pub(super) fn read_one<T: DeserializeOwned + Default>(
+    path: &FilePath,
+) -> Result<(SourceFile, T), ConfigError> {
+    let mut reader = Reader::default();
+    let text = reader.open(path).map_err(|message| Problem::in_file(path, message))?;
+    let (_, parsed) = reader.parse::<T>(path, text, AllSecret::No)?;
+    Ok((reader.files.remove(0), parsed))
 }
 
 #[derive(Default)]
@@ -175,7 +188,7 @@ fn parse<T: DeserializeOwned + Default>(file: &SourceFile) -> Result<T, ConfigEr
     if file.text.len() as u64 > FILE_BYTES_MAX {
         return Err(Problem::in_file(&file.name, "the file has more than 8 MiB".to_owned()).into());
     }
-    if file.text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
+    if lines(&file.text).all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
         return Ok(T::default());
     }
     let value = serde_saphyr::from_str_with_options(&file.text, options())

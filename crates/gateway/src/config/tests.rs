@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::*;
-use fairlane_core::policy::{Dimension, Limits, ModelId, OnExcess, TeamId, TenantId, WithoutRunId};
+use fairlane_core::occupancy::Headroom;
+use fairlane_core::policy::{Dimension, Limits, ModelId, OnExcess, Order, Policy, TeamId, TenantId, WithoutRunId};
 use fairlane_core::units::{Amount, Micros, Tokens};
 
+mod endings;
 mod files;
 mod hostile;
 mod mistakes;
@@ -159,40 +161,55 @@ fn options_that_nothing_acts_on_are_each_told_once() {
     let around = Surroundings { env: &env, discovered: &discovered, unix_secs: NOW_UNIX_SECS };
     let config = Source::read(&example("full.yaml")).unwrap().resolve(&around).unwrap();
     let told: Vec<&str> = config.warnings.iter().map(|warning| warning.message.as_str()).collect();
-    for option in [
-        "data",
-        "classes[1].min_share",
-        "classes[1].headroom",
-        "teams[0].weight",
-        "tenants[0].weight",
-        "pools[0].kv_tokens",
-    ] {
-        let of_option = told
-            .iter()
-            .filter(|message| message.starts_with(&format!("{option} is not applied by this version")))
-            .count();
-        assert_eq!(of_option, 1, "{option}: {told:?}");
-    }
-    assert_eq!(told.len(), 6, "{told:?}");
-
-    let text = "queue_heartbeat: 5s\norder: lanes+fair\nstore: redis://h\nclasses: [{name: a, ageing: 30s}]\n\
-                service: {hold: 2s}\npools: [{name: main, models: [m], backends: [\"http://127.0.0.1:1\"], stickiness: 1000}]\n";
-    let found = warnings(text);
-    for place in [
-        "1:18: queue_heartbeat",
-        "2:8: order",
-        "3:8: store",
-        "4:29: classes[0].ageing",
-        "5:17: service.hold",
-        "6:81: pools[0].stickiness",
-    ] {
-        let start = format!("gateway.yaml:{place} is not applied by this version");
-        assert!(found.iter().any(|message| message.starts_with(&start)), "{place}: {found:?}");
-    }
+    assert_eq!(told, Vec::<&str>::new());
+    let found = warnings(&format!("{POOL}store: redis://h\n"));
+    assert!(found.len() == 1 && found[0].contains("store is not applied by this version"), "{found:?}");
     let silent = format!(
-        "{POOL}data: off\nstore: memory\norder: fifo\nqueue_heartbeat: off\nservice: {{hold: 0s}}\nteams: [{{name: a, weight: 1}}]\n"
+        "{POOL}data: off\nstore: memory\norder: fifo\nqueue_heartbeat: 5s\nservice: {{hold: 0s}}\nteams: [{{name: a, weight: 1}}]\n"
     );
     assert_eq!(warnings(&silent), Vec::<String>::new());
+}
+
+#[test]
+fn the_data_file_is_relative_to_the_configuration_and_its_log_is_bounded() {
+    let discovered = nothing_discovered();
+    let around = Surroundings { env: &env, discovered: &discovered, unix_secs: NOW_UNIX_SECS };
+    let config = Source::read(&example("full.yaml")).unwrap().resolve(&around).unwrap();
+    let data = config.edge.data.unwrap();
+    assert_eq!(data.file, example("full.yaml").with_file_name("fairlane.redb"));
+    assert_eq!((data.keep.as_secs(), data.records_max), (30 * 86_400, 1_000_000));
+    let text = "data: kept/x.redb\nusage: {keep: 1h, records: 0}\n";
+    let data = resolve(text).unwrap().edge.data.unwrap();
+    assert_eq!((data.file.to_str(), data.keep.as_secs(), data.records_max), (Some("kept/x.redb"), 3_600, 0));
+    assert!(resolve("data: off\n").unwrap().edge.data.is_none());
+    for (wrong, place) in [
+        ("data: \"\"\n", "1:7: data: name a file"),
+        ("usage: {keep: 1s}\n", "1:15: usage.keep: the value is outside its bound, 1m to 366d"),
+        ("usage: {records: 100000001}\n", "1:18: usage.records: the value is outside its bound"),
+    ] {
+        let told = resolve(wrong).unwrap_err().to_string();
+        assert!(told.contains(place), "{told}");
+    }
+}
+
+#[test]
+fn the_order_and_what_classes_get_of_it_reach_the_policy() {
+    let policy = resolve(POOL).unwrap().policy;
+    let shares = |policy: &Policy| -> Vec<(u32, Headroom)> {
+        policy.classes.iter().map(|class| (class.min_share_ppm, class.headroom)).collect()
+    };
+    let ppm = |share, headroom| (share, Headroom::ppm(headroom));
+    assert_eq!(shares(&policy), [ppm(0, 0), ppm(50_000, 50_000), ppm(20_000, 100_000)]);
+    assert_eq!((policy.order, policy.alpha_permille), (Order::LanesFair, 250));
+    let text = "order: lanes\nservice: {tokens: 100/min, hold: 2s}\n\
+                classes: [{name: a}, {name: b, min_share: 2.5%, headroom: 20%, ageing: 30s, evictable: true}]\n\
+                pools: [{name: main, models: [m], backends: [\"http://127.0.0.1:1\"], stickiness: 1000}]\n";
+    let policy = resolve(text).unwrap().policy;
+    assert_eq!(shares(&policy), [ppm(0, 0), ppm(25_000, 200_000)]);
+    assert_eq!(policy.order, Order::Lanes);
+    assert_eq!((policy.classes[0].ageing, policy.classes[0].is_evictable), (None, false));
+    assert_eq!((policy.classes[1].ageing, policy.classes[1].is_evictable), (Some(Micros::from_secs(30)), true));
+    assert_eq!((policy.service.hold, policy.pools[0].stickiness), (Micros::from_secs(2), Tokens(1_000)));
 }
 
 #[test]

@@ -171,7 +171,7 @@ fn table(scores: &[Score], gateway: &Gateway) -> String {
         "tenant", "offered", "start <= 2 s", "wait p95", "open", "tokens", "refused, and by which limit"
     );
     for (score, tenant) in scores.iter().zip(everybody()) {
-        let tally = gateway.tallies.of(tenant);
+        let tally = gateway.tallies.of(&tenant);
         let refused: Vec<String> =
             score.refused.iter().map(|(why, count)| format!("{count} by {why}")).collect();
         let _ = writeln!(
@@ -205,7 +205,7 @@ fn result_json(scores: &[Score], gateway: &Gateway) -> serde_json::Value {
         })
     };
     let tenants: serde_json::Map<String, serde_json::Value> =
-        scores.iter().zip(everybody()).map(|(score, tenant)| (tenant.to_owned(), one(score))).collect();
+        scores.iter().zip(everybody()).map(|(score, tenant)| (tenant, one(score))).collect();
     let totals = gateway.driver.totals();
     json!({
         "interactive": one(&interactive(scores)),
@@ -217,9 +217,9 @@ fn result_json(scores: &[Score], gateway: &Gateway) -> serde_json::Value {
     })
 }
 
-fn everybody() -> impl Iterator<Item = &'static str> {
+fn everybody() -> impl Iterator<Item = String> {
     let switches = reference::Switches { agent: true, ..reference::Switches::default() };
-    reference::tenants(switches).into_iter().map(|tenant| tenant.name)
+    reference::tenants(switches).into_iter().map(|tenant| tenant.name.into_owned())
 }
 
 /// The ceil(percent × n)-th smallest.

@@ -1,5 +1,6 @@
 //! The reference traffic in real time, sent as its clients would: over HTTP, each with its own key.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -110,7 +111,7 @@ impl Load {
         for source in &mut self.sources {
             while source.next_at().is_some_and(|at| at <= due) {
                 let Some(arrival) = source.take() else { break };
-                let name = source.tenant().name;
+                let name = source.tenant().name.clone();
                 self.scores.change(arrival.tenant, |score| {
                     score.offered += 1;
                     score.open += 1;
@@ -163,12 +164,12 @@ impl Load {
 async fn ask(
     client: Client<HttpConnector, Full<Bytes>>,
     address: SocketAddr,
-    name: &'static str,
+    name: Cow<'static, str>,
     arrival: Arrival,
     scores: Arc<Scores>,
 ) {
     let tenant = arrival.tenant;
-    let answer = client.request(request(address, name, &arrival)).await;
+    let answer = client.request(request(address, &name, &arrival)).await;
     match answer {
         Ok(response) if response.status().is_success() => {
             let wait_ms = header(&response, "x-fairlane-queue-ms").parse().unwrap_or(0);

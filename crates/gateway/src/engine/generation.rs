@@ -40,6 +40,7 @@ impl Generation {
                 .filter(|priority| *priority != 0),
             include_usage: plan.include_usage,
             credential: headers.credential,
+            request_id: headers.request_id,
             headers: headers.names,
             fields: fields.names(FIELDS_MAX),
             ..Record::default()

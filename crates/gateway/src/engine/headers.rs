@@ -19,6 +19,8 @@ pub(super) struct HeaderFacts {
     pub(super) priority: Option<i64>,
     /// `sha256:` and the first 16 digits of the digest of the credential that came.
     pub(super) credential: Option<String>,
+    /// `x-request-id`.
+    pub(super) request_id: Option<String>,
     /// Names of the headers that start with `x-` or `anthropic-`, sorted, those of the SDKs' telemetry left out.
     pub(super) names: Vec<String>,
 }
@@ -37,6 +39,7 @@ impl HeaderFacts {
             output_tokens: count(headers, "x-sim-output-tokens")?,
             priority: text(headers, "x-vllm-priority").and_then(|value| value.parse().ok()),
             credential: credential(headers),
+            request_id: text(headers, "x-request-id").map(|id| id.chars().take(ID_LENGTH_MAX).collect()),
             names: names(headers),
         })
     }
@@ -78,6 +81,7 @@ fn names(headers: &HeaderMap) -> Vec<String> {
 }
 
 const NAMES_MAX: usize = 32;
+const ID_LENGTH_MAX: usize = 128;
 
 #[cfg(test)]
 mod tests {

@@ -41,6 +41,8 @@ pub struct Record {
     pub include_usage: bool,
     /// `sha256:` and 16 digits of the digest of the credential that came.
     pub credential: Option<String>,
+    /// The request's `x-request-id`, which engines take on as their own.
+    pub request_id: Option<String>,
     /// Names of the request's headers that start with `x-` or `anthropic-`, sorted.
     pub headers: Vec<String>,
     /// Names of the body's top-level fields, sorted.

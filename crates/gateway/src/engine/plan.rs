@@ -172,7 +172,7 @@ impl Plan {
         self.choices.iter().map(|choice| choice.job.output.0).sum()
     }
 
-    /// The usage while a stream runs; none if the fault hides it.
+    /// The usage while a stream runs, which tells the output of the choice at hand, as vLLM does; none if the fault hides it.
     pub(super) fn running_usage(&self, output: u64) -> Option<Usage> {
         let cached = self.reports_cached.then_some(self.cached);
         (self.fault != Fault::NoUsage).then_some(Usage { prompt: self.prompt, cached, output })

@@ -125,6 +125,11 @@ impl Running {
 
     /// Closes every listener and every connection at once, as a crash would.
     pub async fn shutdown(mut self) {
+        self.crash().await;
+    }
+
+    /// Closes every listener and every connection at once; the records of what was running follow, and stay readable.
+    pub async fn crash(&mut self) {
         self.tasks.shutdown().await;
     }
 }

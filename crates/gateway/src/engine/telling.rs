@@ -135,7 +135,7 @@ impl Telling {
         if token < sequence.produced {
             self.told[choice] += 1;
             let place = Place { choice, token };
-            let running = self.generation.plan.running_usage(self.told_in_all());
+            let running = self.generation.plan.running_usage(self.told[choice]);
             let events = self.script.token(&self.generation.plan, place, running);
             self.push(events, 1);
         }
@@ -147,7 +147,7 @@ impl Telling {
             ));
         } else if sequence.finished && self.told[choice] == sequence.produced && !self.ended[choice] {
             self.ended[choice] = true;
-            let running = self.generation.plan.running_usage(self.told_in_all());
+            let running = self.generation.plan.running_usage(self.told[choice]);
             let events = self.script.choice_end(&self.generation.plan, choice, running);
             self.push(events, 0);
         }

@@ -97,7 +97,7 @@ async fn b15_a_flood_of_end_users_stays_bounded_and_evicts_no_bucket_in_use() {
             choices: 1,
             wait_max: None,
         };
-        driver.arrive(arrival)
+        driver.arrive(arrival, None)
     };
     let is_admitted = async |user: u128| {
         let mut ticket = arrive(user);

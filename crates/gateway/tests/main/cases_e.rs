@@ -31,19 +31,22 @@ async fn e01_a_hundred_thousand_users_make_no_series_of_their_own() {
     }
     let driver = &gateway.running.gateway.driver;
     for user in 0..100_000_u128 {
-        let mut ticket = driver.arrive(fairlane_core::gate::Arrival {
-            request: fairlane_core::gate::RequestId(0),
-            tenant: fairlane_core::policy::TenantId(0),
-            key: None,
-            class: fairlane_core::policy::ClassId(0),
-            model: fairlane_core::policy::ModelId(0),
-            run: None,
-            end_user: Some(user),
-            input: fairlane_core::units::Tokens(1),
-            output_bound: fairlane_core::units::Tokens(0),
-            choices: 1,
-            wait_max: None,
-        });
+        let mut ticket = driver.arrive(
+            fairlane_core::gate::Arrival {
+                request: fairlane_core::gate::RequestId(0),
+                tenant: fairlane_core::policy::TenantId(0),
+                key: None,
+                class: fairlane_core::policy::ClassId(0),
+                model: fairlane_core::policy::ModelId(0),
+                run: None,
+                end_user: Some(user),
+                input: fairlane_core::units::Tokens(1),
+                output_bound: fairlane_core::units::Tokens(0),
+                choices: 1,
+                wait_max: None,
+            },
+            None,
+        );
         let _ = ticket.decision().await;
         drop(ticket);
     }

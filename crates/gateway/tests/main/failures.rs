@@ -280,8 +280,8 @@ async fn health_checks_take_a_backend_out_and_back_in() {
     .await;
     let second = Backend::always(chat_answer(5, 7)).await;
     let health = "health: {interval: 100ms, unhealthy_after: 2, healthy_after: 2}";
-    let gateway = gateway(&behind(&[&first, &second], "").replace("health: off", health)).await;
-    let alive = || gateway.running.gateway.driver.pools()[0].backends[0].1;
+    let gateway = gateway(&behind(&[&first, &second], "    slots: 1\n").replace("health: off", health)).await;
+    let alive = || gateway.running.gateway.driver.pools()[0].backends[0].is_alive;
     let posts = || first.got().iter().filter(|got| got.head.starts_with("POST")).count();
     assert_eq!(gateway.chat(&chat_body(5, 10)).await.status, 200);
     assert_eq!(posts(), 1);

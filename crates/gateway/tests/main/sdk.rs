@@ -4,7 +4,7 @@
 //! variable, under a plain `cargo test`, a test whose library is missing says on standard error that it was skipped, and why.
 
 mod answers;
-mod clients;
+pub(crate) mod clients;
 mod endings;
 mod overload;
 mod setting;

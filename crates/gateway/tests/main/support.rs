@@ -382,7 +382,22 @@ impl Backend {
     }
 
     async fn start_for(heard: Heard, answer: impl Fn(&Got) -> Vec<Step> + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::on(TcpListener::bind("127.0.0.1:0").await.unwrap(), heard, answer)
+    }
+
+    /// One that answers every `POST` by the script, on a port that is listened on already.
+    pub(crate) fn listening(
+        listener: TcpListener,
+        answer: impl Fn(&Got) -> Vec<Step> + Send + Sync + 'static,
+    ) -> Self {
+        Self::on(listener, Heard::Posts, answer)
+    }
+
+    fn on(
+        listener: TcpListener,
+        heard: Heard,
+        answer: impl Fn(&Got) -> Vec<Step> + Send + Sync + 'static,
+    ) -> Self {
         let address = listener.local_addr().unwrap();
         let state = Arc::new(BackendState { heard, ..BackendState::default() });
         let (shared, answer) = (Arc::clone(&state), Arc::new(answer));
@@ -466,7 +481,7 @@ async fn converse(
 }
 
 /// Reads one request; `None` when the connection ends. The gateway always sends a content length.
-async fn next_request(stream: &mut TcpStream, read: &mut Vec<u8>) -> Option<Got> {
+pub(crate) async fn next_request(stream: &mut TcpStream, read: &mut Vec<u8>) -> Option<Got> {
     let head_end = loop {
         if let Some(place) = read.windows(4).position(|window| window == b"\r\n\r\n") {
             break place + 4;

@@ -61,12 +61,22 @@ impl Texts {
         kept + self.pending.capacity()
     }
 
-    /// The text of each choice, and whether it is all of it.
+    /// The text of each choice up to what is no UTF-8, and whether it is all of it. A character cut by the end is not missed.
     pub(crate) fn take(&mut self) -> (Vec<(u32, String)>, bool) {
+        let mut complete = self.wanted && !self.overflown;
         let texts = core::mem::take(&mut self.kept)
             .into_iter()
-            .map(|(choice, text)| (choice, String::from_utf8_lossy(&text).into_owned()))
+            .map(|(choice, text)| {
+                let text = String::from_utf8(text).unwrap_or_else(|error| {
+                    complete &= error.utf8_error().error_len().is_none();
+                    let valid_bytes = error.utf8_error().valid_up_to();
+                    let mut text = error.into_bytes();
+                    text.truncate(valid_bytes);
+                    String::from_utf8(text).unwrap_or_default()
+                });
+                (choice, text)
+            })
             .collect();
-        (texts, self.wanted && !self.overflown)
+        (texts, complete)
     }
 }

@@ -1,7 +1,6 @@
 //! The account of a stream when it has ended.
 
 use super::StreamReader;
-use super::hold::Verdict;
 use super::reports::Extent;
 use super::summary::{EndOfStream, Outcome, Summary};
 use crate::usage::{Usage, UsageSource};
@@ -12,8 +11,9 @@ impl StreamReader {
         let verdict = self.end_document();
         let release = match &mut self.hold {
             Some(hold) => {
-                self.events_hidden += u64::from(verdict == Verdict::Drop);
-                hold.finish(verdict)
+                let waiting = hold.finish(verdict);
+                self.events_hidden += u64::from(waiting.is_none());
+                waiting.unwrap_or_default()
             }
             None => Vec::new(),
         };

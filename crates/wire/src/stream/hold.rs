@@ -69,8 +69,9 @@ impl Hold {
         self.changed = false;
     }
 
-    /// Places a piece of a line. `verdict` is what the data read so far tells; it matters for data lines only.
-    pub(crate) fn place(&mut self, piece: &LinePiece, verdict: Verdict) {
+    /// Places a piece of a line; says whether a document ended with it and is left out. `verdict` is what the data read so far tells;
+    /// it matters for data lines only.
+    pub(crate) fn place(&mut self, piece: &LinePiece, verdict: Verdict) -> bool {
         let bytes = piece.bytes.clone();
         let dropped_before = core::mem::take(&mut self.dropped_last);
         match piece.kind {
@@ -85,7 +86,11 @@ impl Hold {
                     self.open_from.get_or_insert(bytes.start);
                 }
             }
-            LineKind::Data => self.data(bytes, verdict),
+            LineKind::Data => {
+                let is_left_out = verdict == Verdict::Drop && !self.passing;
+                self.data(bytes, verdict);
+                return is_left_out;
+            }
             LineKind::Blank => {
                 if self.after_drop {
                     self.drop(bytes);
@@ -97,6 +102,7 @@ impl Hold {
                 self.holds_data = false;
             }
         }
+        false
     }
 
     fn data(&mut self, bytes: Range<usize>, verdict: Verdict) {
@@ -147,13 +153,10 @@ impl Hold {
         }
     }
 
-    /// What still waits when the stream ends, unless it is the usage-only chunk.
-    pub(crate) fn finish(&mut self, verdict: Verdict) -> Vec<u8> {
+    /// What still waits when the stream ends; `None` if that is the usage-only chunk.
+    pub(crate) fn finish(&mut self, verdict: Verdict) -> Option<Vec<u8>> {
         let held = core::mem::take(&mut self.held);
-        if verdict == Verdict::Drop {
-            return Vec::new();
-        }
-        held
+        (verdict != Verdict::Drop || self.passing).then_some(held)
     }
 
     /// The waiting bytes pass: those of this chunk simply stay in the run that is sent.

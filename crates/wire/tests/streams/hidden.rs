@@ -103,6 +103,17 @@ fn d03_a_comment_releases_an_event_that_waits() {
 }
 
 #[test]
+fn a_usage_chunk_that_had_to_pass_is_not_counted_as_hidden() {
+    let stream = b"data: {\"choices\":[],\n: ping\ndata: \"usage\":{\"completion_tokens\":4}}\n\n";
+    for end in [stream.len(), stream.len() - 2] {
+        let reader = StreamReader::new(Endpoint::ChatCompletions, HideUsage::Yes);
+        let (sent, summary) = read_cut(reader, &stream[..end], &[]);
+        assert_eq!(sent, stream[..end]);
+        assert_eq!((summary.events_hidden, summary.usage.output), (0, Some(4)));
+    }
+}
+
+#[test]
 fn only_an_event_that_may_be_the_usage_chunk_waits() {
     let mut reader = StreamReader::new(Endpoint::ChatCompletions, HideUsage::Yes);
     let open = b"data: {\"id\":\"x\",\"choices\":[";

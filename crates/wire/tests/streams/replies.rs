@@ -205,6 +205,18 @@ fn d08_a_body_that_breaks_is_interrupted_and_its_text_is_counted() {
 }
 
 #[test]
+fn text_that_is_no_utf_8_is_kept_up_to_there_and_within_its_bound() {
+    let body = |text: &[u8]| [br#"{"choices":[{"message":{"content":""#, text, br#""}}]}"#].concat();
+    let odd = [&b"alpha "[..], &[0xFF; 50]].concat();
+    let summary = read_everywhere(Endpoint::ChatCompletions, &body(&odd));
+    assert_eq!(summary.texts, [(0, "alpha ".to_owned())]);
+    assert!(!summary.texts_complete);
+    let cut = read_everywhere(Endpoint::ChatCompletions, &body(b"alpha \xF0\x9F"));
+    assert_eq!(cut.texts, [(0, "alpha ".to_owned())]);
+    assert!(cut.texts_complete);
+}
+
+#[test]
 fn megabytes_of_embeddings_are_read_without_being_held() {
     let numbers = "-0.012345678,".repeat(400_000);
     let body = format!(

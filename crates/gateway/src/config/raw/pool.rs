@@ -26,7 +26,7 @@ pub struct Pool {
     pub backends: Vec<BackendEntry>,
     /// Requests that run at the same time on each backend. Default: 64. Bound: 1 to 65,536.
     pub slots: Option<Count>,
-    /// Tokens that the KV cache of each backend holds. Default: read from the engine's metrics, else slots alone.
+    /// Tokens that the KV cache of each backend holds. Default: read from the metrics of `vllm` and `sglang`, else slots alone. Bound: 1 to 4,000,000,000.
     pub kv_tokens: Option<Count>,
     /// Weights of its work. Default: 1 for every token.
     pub work: Option<Work>,
@@ -41,6 +41,8 @@ pub struct Pool {
     pub passthrough: Vec<Passthrough>,
     /// How backends are checked, or `off`. Default: a request to the engine's own path (`/health`; `/v1/models` for `openai` and `anthropic`).
     pub health: Option<HealthEntry>,
+    /// `stamp` tells an engine that orders by `priority` (vLLM: lower first, SGLang: higher first) the class of each request, where there are several; `strip` tells nothing, for engines that refuse the field. What clients send never passes. Default: `stamp`.
+    pub priority: Option<PriorityUse>,
     /// Keeps a run on its backend while that costs others at most so many tokens. Default: 0, not at all.
     pub stickiness: Option<Count>,
 }
@@ -59,6 +61,17 @@ pub enum Engine {
     Openai,
     /// A hosted API of the Anthropic dialect.
     Anthropic,
+}
+
+/// What becomes of `priority`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum PriorityUse {
+    /// The class of the request.
+    #[default]
+    Stamp,
+    /// Nothing.
+    Strip,
 }
 
 /// Models of a pool.

@@ -23,6 +23,26 @@ pub enum Charging {
     Postpay,
 }
 
+/// What becomes of an answer whose client has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnClientGone {
+    /// Its backend is told to stop; what was made is charged.
+    Cancel,
+    /// It is read to its end, and its real usage is charged.
+    Drain,
+}
+
+/// What becomes of a stream that uses up a budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnBudgetEnd {
+    /// It finishes; the next request is refused.
+    Finish,
+    /// It is cut with an error event.
+    Stop,
+}
+
 /// Where a request without a run id belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -60,6 +80,10 @@ pub struct Tier {
     pub limits: Option<Limits>,
     /// How its tenants are charged. Default: `reserve`.
     pub charging: Option<Charging>,
+    /// What becomes of answers of its tenants whose client has left. Default: `cancel`.
+    pub on_client_gone: Option<OnClientGone>,
+    /// What becomes of streams of its tenants that use up a budget. Default: `finish`.
+    pub on_budget_end: Option<OnBudgetEnd>,
     /// Rules for agent runs. Default: runs are not followed.
     pub runs: Option<Runs>,
     /// Limits of each end user. Default: end users are not limited.
@@ -89,6 +113,10 @@ pub struct Tenant {
     pub allowed_models: Option<Vec<Name>>,
     /// `reserve` takes input and output bound and refunds the rest, `quantile` takes input and a usual output, `postpay` takes the output as it streams. Default: the tier's, else `reserve`.
     pub charging: Option<Charging>,
+    /// `cancel` tells the backend to stop when a client leaves, `drain` reads its answer to the end (within `timeouts.client_gone` and `bounds.max_drained_answer`) and charges the real usage. Default: the tier's, else `cancel`.
+    pub on_client_gone: Option<OnClientGone>,
+    /// `finish` lets a stream that uses up a budget finish and refuses the next request, `stop` cuts it with an error event. Default: the tier's, else `finish`.
+    pub on_budget_end: Option<OnBudgetEnd>,
     /// Its keys. Default: those in `keys_file`, else nobody can use it.
     #[serde(default)]
     pub keys: Vec<KeyEntry>,

@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 
+use fairlane_core::occupancy::Headroom;
 use fairlane_core::policy::Class;
 use fairlane_core::units::{Micros, Tokens};
 
 use super::{Resolver, Spot};
 use crate::config::raw;
-use crate::config::scalars::{Count, SHARE_WHOLE_MILLIS, TimeSpan, Toggle};
+use crate::config::scalars::{Count, SHARE_WHOLE_MILLIS, Share, TimeSpan, Toggle};
 
 /// The classes with their numbers by name.
 pub(super) struct Classes {
@@ -19,7 +20,7 @@ impl Resolver<'_> {
     pub(super) fn classes(&mut self) -> Classes {
         let entries = self.listed("classes", &self.source.document.classes, |part| &part.classes);
         if entries.is_empty() {
-            let list: Vec<Class> = DEFAULTS.iter().map(|(name, wait)| class(name, *wait)).collect();
+            let list: Vec<Class> = DEFAULTS.iter().map(class).collect();
             let ids =
                 list.iter().enumerate().map(|(index, class)| (class.name.clone(), index as u32)).collect();
             return Classes { list, ids };
@@ -44,25 +45,20 @@ impl Resolver<'_> {
             Count(QUEUE_REQUESTS_DEFAULT),
             (Count(0)..=Count(1_000_000), "0 to 1,000,000"),
         );
-        self.class_unapplied(spot, written);
+        let percent = |share: Option<Share>| share.map_or(0, |share| share.percent_millis);
         Class {
             name: written.name.0.clone(),
             wait_max: wait.0,
             queue_requests_max: requests.0,
             queue_tokens_max: Tokens(queue.tokens.map_or(QUEUE_TOKENS_DEFAULT, |tokens| u64::from(tokens.0))),
+            min_share_ppm: percent(written.min_share) * PPM_PER_PERCENT_MILLI,
+            headroom: Headroom::ppm(percent(written.headroom) * PPM_PER_PERCENT_MILLI),
+            ageing: match written.ageing {
+                None | Some(Toggle::Off) => None,
+                Some(Toggle::Every(offset)) => Some(offset.0),
+            },
+            is_evictable: written.evictable.unwrap_or(false),
             max_output: written.max_output_tokens.map(|tokens| Tokens(u64::from(tokens.0))),
-        }
-    }
-
-    fn class_unapplied(&mut self, spot: &Spot, written: &raw::Class) {
-        if written.min_share.is_some() {
-            self.unapplied("min_share", spot.key("min_share"));
-        }
-        if written.headroom.is_some() {
-            self.unapplied("headroom", spot.key("headroom"));
-        }
-        if !matches!(written.ageing, None | Some(Toggle::Off)) {
-            self.unapplied("ageing", spot.key("ageing"));
         }
     }
 
@@ -87,21 +83,28 @@ impl Resolver<'_> {
     }
 }
 
-fn class(name: &str, wait_max: Micros) -> Class {
+fn class(&(name, wait_max, share_percent, headroom_percent): &(&str, Micros, u32, u32)) -> Class {
     Class {
         name: name.to_owned(),
         wait_max,
+        min_share_ppm: share_percent * PPM_PER_PERCENT,
+        headroom: Headroom::ppm(headroom_percent * PPM_PER_PERCENT),
+        ageing: None,
+        is_evictable: false,
         queue_requests_max: QUEUE_REQUESTS_DEFAULT,
         queue_tokens_max: Tokens(QUEUE_TOKENS_DEFAULT),
         max_output: None,
     }
 }
 
-const DEFAULTS: [(&str, Micros); 3] = [
-    ("interactive", Micros::from_secs(10)),
-    ("batch", Micros::from_secs(600)),
-    ("background", Micros::from_secs(3_600)),
+/// Name, longest wait, minimum share and headroom in per cent.
+const DEFAULTS: [(&str, Micros, u32, u32); 3] = [
+    ("interactive", Micros::from_secs(10), 0, 0),
+    ("batch", Micros::from_secs(600), 5, 5),
+    ("background", Micros::from_secs(3_600), 2, 10),
 ];
+const PPM_PER_PERCENT: u32 = 10_000;
+const PPM_PER_PERCENT_MILLI: u32 = 10;
 const WAIT_DEFAULT: Micros = Micros::from_secs(60);
 const WAIT_MAX: Micros = Micros::from_secs(86_400);
 const QUEUE_REQUESTS_DEFAULT: u32 = 2_000;

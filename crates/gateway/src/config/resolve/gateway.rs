@@ -6,9 +6,9 @@ use std::time::Duration;
 use fairlane_core::units::Micros;
 
 use super::{Resolver, Spot};
-use crate::config::edge::{Bounds, Edge, EdgePool, Timeouts};
+use crate::config::edge::{Bounds, DataSettings, Edge, EdgePool, Timeouts};
 use crate::config::keys::KeyTable;
-use crate::config::scalars::{Count, Size, TimeSpan, quoted};
+use crate::config::scalars::{Count, Size, TimeSpan, Toggle, quoted};
 
 impl Resolver<'_> {
     pub(super) fn edge(&mut self, pools: Vec<EdgePool>, keys: KeyTable) -> Edge {
@@ -31,8 +31,42 @@ impl Resolver<'_> {
                 "the admin address is that of the clients: give it another port",
             );
         }
-        let (bounds, timeouts) = (self.bounds(), self.timeouts());
-        Edge { listen, admin, admin_token, lab: document.lab.unwrap_or(false), pools, keys, bounds, timeouts }
+        let (bounds, timeouts, data) = (self.bounds(), self.timeouts(), self.data());
+        let lab = document.lab.unwrap_or(false);
+        let queue_heartbeat = self.queue_heartbeat();
+        Edge { listen, admin, admin_token, lab, pools, keys, queue_heartbeat, bounds, timeouts, data }
+    }
+
+    fn queue_heartbeat(&mut self) -> Option<Duration> {
+        let written = match self.source.document.queue_heartbeat {
+            None | Some(Toggle::Off) => return None,
+            Some(Toggle::Every(span)) => span,
+        };
+        let millis = |millis: u64| TimeSpan(Micros::from_millis(millis));
+        let bound = (millis(100)..=millis(HOUR.0), HOUR.1);
+        Some(self.bounded(&Spot::of("queue_heartbeat"), Some(written), written, bound).duration())
+    }
+
+    fn data(&mut self) -> Option<DataSettings> {
+        let written = self.source.document.usage.clone().unwrap_or_default();
+        let spot = Spot::of("usage");
+        let millis = |millis: u64| TimeSpan(Micros::from_millis(millis));
+        let keep = (millis(60_000)..=millis(366 * DAY_MS), "1m to 366d");
+        let keep = self.bounded(&spot.key("keep"), written.keep, millis(30 * DAY_MS), keep).duration();
+        let records = (Count(0)..=Count(100_000_000), "0 to 100,000,000");
+        let records = self.bounded(&spot.key("records"), written.records, Count(1_000_000), records);
+        match self.source.document.data.as_deref() {
+            None | Some("off") => None,
+            Some("") => {
+                self.problem(&Spot::of("data"), "name a file, such as fairlane.redb, or write off");
+                None
+            }
+            Some(file) => Some(DataSettings {
+                file: self.source.folder.join(file),
+                keep,
+                records_max: u64::from(records.0),
+            }),
+        }
     }
 
     fn address(&mut self, spot: &Spot, text: &str) -> SocketAddr {
@@ -53,12 +87,20 @@ impl Resolver<'_> {
         let body_bytes_max = size("max_body", written.max_body, 16 << 20, 1 << 10, (1 << 30, "1KiB to 1GiB"));
         let header_bytes_max =
             size("max_header_bytes", written.max_header_bytes, 64 << 10, 8 << 10, (1 << 20, "8KiB to 1MiB"));
+        let drained_answer_bytes_max = size(
+            "max_drained_answer",
+            written.max_drained_answer,
+            16 << 20,
+            1 << 10,
+            (1 << 30, "1KiB to 1GiB"),
+        );
         let mut count = |key: &str, value: Option<Count>, default: u32, least: u32, most: (u32, &str)| {
             self.bounded(&spot.key(key), value, Count(default), (Count(least)..=Count(most.0), most.1)).0
                 as usize
         };
         Bounds {
             body_bytes_max,
+            drained_answer_bytes_max,
             header_bytes_max,
             headers_max: count("max_headers", written.max_headers, 100, 10, (1_000, "10 to 1,000")),
             connections_max: count(
@@ -107,10 +149,18 @@ impl Resolver<'_> {
             client_header: span("client_header", written.client_header, 60_000, 100, HOUR),
             client_body: span("client_body", written.client_body, 30_000, 100, HOUR),
             client_write: span("client_write", written.client_write, 30_000, 100, HOUR),
+            client_gone: span("client_gone", written.client_gone, 300_000, 100, DAY),
             connect: span("connect", written.connect, 5_000, 10, (600_000, "10ms to 10m")),
             first_byte: span("first_byte", written.first_byte, 600_000, 100, DAY),
             stream_idle: span("stream_idle", written.stream_idle, 120_000, 100, DAY),
             total: span("total", written.total, 3_600_000, 1_000, (604_800_000, "1s to 7d")),
+            shutdown_notice: span(
+                "shutdown_notice",
+                written.shutdown_notice,
+                0,
+                0,
+                (600_000, "0 to 10m"),
+            ),
             shutdown: span("shutdown", written.shutdown, 60_000, 0, (86_400_000, "0 to 24h")),
         }
     }
@@ -119,4 +169,5 @@ impl Resolver<'_> {
 /// Most models taken from the backends of a pool, where nothing else is configured.
 pub(super) const MODELS_DEFAULT: u32 = 1_000;
 const HOUR: (u64, &str) = (3_600_000, "100ms to 1h");
+const DAY_MS: u64 = 86_400_000;
 const DAY: (u64, &str) = (86_400_000, "100ms to 24h");

@@ -94,7 +94,6 @@ impl Resolver<'_> {
         let Some(hold) = hold.filter(|hold| hold.0 > Micros::ZERO) else { return };
         let spot = spot.key("hold");
         self.bounded(&spot, Some(hold), hold, (TimeSpan(Micros::ZERO)..=TimeSpan(HOLD_MAX), "0s to 1h"));
-        self.unapplied("hold", spot);
     }
 }
 
@@ -128,6 +127,7 @@ pub(super) fn limits(written: &raw::Limits) -> Limits {
             Some(raw::OnOutputExcess::Reject) => OnOutputExcess::Reject,
             Some(raw::OnOutputExcess::Clamp) | None => OnOutputExcess::Clamp,
         },
+        hold: written.hold.map_or(Micros::ZERO, |hold| hold.0),
         cached_input_weight_millis: written.cached_input_weight.map(|weight| weight.millis),
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use fairlane_core::policy::{Backend, Model, Pool, PoolId, Work};
+use fairlane_core::policy::{Backend, Model, Pacing, Placing, Pool, PoolId, Work};
 use fairlane_core::units::{Micros, Tokens};
 use fairlane_wire::images::ImageRule;
 
@@ -16,6 +16,7 @@ use crate::config::edge::{
 use crate::config::raw::{self, Engine, ImageRuleName};
 use crate::config::scalars::{Count, Decimal, Name, TimeSpan, quoted};
 use crate::config::secret::Credential;
+use crate::provider::is_hosted;
 
 /// The pools on both sides, and their models.
 pub(super) struct Pools {
@@ -136,7 +137,7 @@ impl<'a> Resolver<'a> {
                 format!("the pool has more than {BACKENDS_MAX} backends: use a dns name, or several pools"),
             );
         }
-        let (backends, edge_backends): (Vec<Backend>, Vec<EdgeBackend>) = written
+        let (mut backends, edge_backends): (Vec<Backend>, Vec<EdgeBackend>) = written
             .backends
             .iter()
             .take(BACKENDS_MAX)
@@ -151,17 +152,21 @@ impl<'a> Resolver<'a> {
             .map(|(index, backend)| (spot.key("backends").index(index), Name(backend.name.clone())))
             .collect();
         self.numbered("backend", names.iter().map(|(spot, name)| (spot.clone(), name)));
-        if written.kv_tokens.is_some() {
-            self.unapplied("kv_tokens", spot.key("kv_tokens"));
-        }
-        if written.stickiness.is_some_and(|tokens| tokens.0 > 0) {
-            self.unapplied("stickiness", spot.key("stickiness"));
+        let bound = (Count(1)..=Count(4_000_000_000), "1 to 4,000,000,000");
+        let kv_tokens = written.kv_tokens;
+        let kv_tokens =
+            kv_tokens.map(|count| self.bounded(&spot.key("kv_tokens"), kv_tokens, count, bound));
+        for backend in &mut backends {
+            backend.kv_tokens = kv_tokens.map(tokens);
+            backend.pacing = if is_hosted(engine) { Pacing::Adaptive } else { Pacing::Fixed };
         }
         let pool = Pool {
             name: written.name.0.clone(),
             limits,
             backends,
             work: self.work(&spot.key("work"), written.work.as_ref()),
+            placing: Placing { slow_start: SLOW_START, ..Placing::default() },
+            stickiness: written.stickiness.map_or(Tokens::ZERO, tokens),
         };
         let edge = EdgePool {
             name: written.name.0.clone(),
@@ -172,6 +177,7 @@ impl<'a> Resolver<'a> {
             tokenizer: self.tokenizer(spot, written.tokenizer.as_ref()),
             images: self.images(&spot.key("images"), written.images.as_ref()),
             health: self.health(&spot.key("health"), written.health.as_ref(), engine),
+            priority: written.priority.unwrap_or_default(),
         };
         (pool, edge)
     }
@@ -220,6 +226,9 @@ impl<'a> Resolver<'a> {
         let backend = Backend {
             name: name.clone(),
             slots: self.slots(spot, written.slots, slots),
+            kv_tokens: None,
+            pacing: Pacing::Fixed,
+            is_awaited: false,
             limits: limits.unwrap_or_default(),
         };
         let credential_header = match engine {
@@ -414,5 +423,7 @@ const METERED_PATHS: [&str; 7] = [
     "/v1/messages/count_tokens",
 ];
 const SLOTS_DEFAULT: u32 = 64;
+/// A backend that comes back is given all its slots after this span.
+const SLOW_START: Micros = Micros::from_secs(10);
 const BACKENDS_MAX: usize = 1_024;
 const PASSTHROUGH_MAX: usize = 256;

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use fairlane_core::bucket::{Rate, Shape};
 use fairlane_core::policy::{
-    Charging, ClassId, ModelId, Runs, ScopeLimits, Team, TeamId, Tenant, TenantId, WEIGHT_ONE_MILLIS,
-    WithoutRunId,
+    Charging, ClassId, ModelId, OnBudgetEnd, OnClientGone, Runs, ScopeLimits, Team, TeamId, Tenant, TenantId,
+    WEIGHT_ONE_MILLIS, WithoutRunId,
 };
 use fairlane_core::units::{Amount, Micros};
 
@@ -49,7 +49,7 @@ impl<'a> Resolver<'a> {
             self.check_limits(&spot.key("limits"), team.limits.as_ref());
             list.push(Team {
                 name: team.name.0.clone(),
-                weight_millis: self.weight("team weight", &spot, team.weight),
+                weight_millis: self.weight(&spot, team.weight),
                 limits: self.scope_limits(&spot, team.limits.as_ref(), &team.models, &known),
             });
         }
@@ -147,6 +147,14 @@ impl<'a> Resolver<'a> {
             Some(raw::Charging::Quantile) => Charging::Quantile,
             Some(raw::Charging::Postpay) => Charging::Postpay,
         };
+        let on_client_gone = match written.on_client_gone.or(tier.on_client_gone) {
+            None | Some(raw::OnClientGone::Cancel) => OnClientGone::Cancel,
+            Some(raw::OnClientGone::Drain) => OnClientGone::Drain,
+        };
+        let on_budget_end = match written.on_budget_end.or(tier.on_budget_end) {
+            None | Some(raw::OnBudgetEnd::Finish) => OnBudgetEnd::Finish,
+            Some(raw::OnBudgetEnd::Stop) => OnBudgetEnd::Stop,
+        };
         if charging != Charging::Postpay {
             limits.iter().for_each(|limits| self.check_buckets(&spot.key("limits"), limits));
             end_users.iter().for_each(|users| self.check_buckets(&spot.key("end_users"), &users.limits()));
@@ -164,9 +172,11 @@ impl<'a> Resolver<'a> {
             name: written.name.0.clone(),
             team,
             class: ClassId(class.unwrap_or(0)),
-            weight_millis: self.weight("tenant weight", spot, written.weight),
+            weight_millis: self.weight(spot, written.weight),
             limits: self.scope_limits(spot, limits.as_ref(), &written.models, known),
             charging,
+            on_client_gone,
+            on_budget_end,
             allowed_models: self.allowed_models(spot, written, known),
             keys: Vec::new(),
             runs: runs.map(|runs| self.runs(&spot.key("runs"), &runs, known)),
@@ -245,6 +255,8 @@ fn open_tenant() -> Tenant {
         weight_millis: WEIGHT_ONE_MILLIS,
         limits: ScopeLimits::default(),
         charging: Charging::Reserve,
+        on_client_gone: OnClientGone::Cancel,
+        on_budget_end: OnBudgetEnd::Finish,
         allowed_models: None,
         keys: Vec::new(),
         runs: None,

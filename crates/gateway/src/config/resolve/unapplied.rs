@@ -3,8 +3,7 @@
 use fairlane_core::policy::WEIGHT_ONE_MILLIS;
 
 use super::{Resolver, Spot};
-use crate::config::raw::Order;
-use crate::config::scalars::{Decimal, Toggle};
+use crate::config::scalars::Decimal;
 
 impl Resolver<'_> {
     /// Notes an option that nothing acts on.
@@ -15,22 +14,16 @@ impl Resolver<'_> {
         }
     }
 
-    pub(super) fn weight(&mut self, kind: &'static str, spot: &Spot, weight: Option<Decimal>) -> u32 {
+    pub(super) fn weight(&mut self, spot: &Spot, weight: Option<Decimal>) -> u32 {
         let millis = weight.map_or(WEIGHT_ONE_MILLIS, |weight| weight.millis);
-        let spot = spot.key("weight");
         if millis == 0 {
-            self.problem(&spot, "a weight is above 0: to let nobody through, set a limit to 0");
-        } else if millis != WEIGHT_ONE_MILLIS {
-            self.unapplied(kind, spot);
+            self.problem(&spot.key("weight"), "a weight is above 0: to let nobody through, set a limit to 0");
         }
         millis
     }
 
     pub(super) fn gateway_unapplied(&mut self) {
         let document = &self.source.document;
-        if document.data.as_deref().is_some_and(|data| data != "off") {
-            self.unapplied("data", Spot::of("data"));
-        }
         if let Some(store) = document.store.as_deref().filter(|store| *store != "memory") {
             if STORE_SCHEMES.iter().any(|scheme| store.starts_with(scheme)) {
                 self.unapplied("store", Spot::of("store"));
@@ -44,12 +37,6 @@ impl Resolver<'_> {
                 );
             }
         }
-        if document.order.is_some_and(|order| order != Order::Fifo) {
-            self.unapplied("order", Spot::of("order"));
-        }
-        if !matches!(document.queue_heartbeat, None | Some(Toggle::Off)) {
-            self.unapplied("queue_heartbeat", Spot::of("queue_heartbeat"));
-        }
     }
 
     /// Turns the notes into warnings.
@@ -57,8 +44,6 @@ impl Resolver<'_> {
         let text = |kind: &str, count: usize| {
             let instead = match kind {
                 "store" => "; limits are counted in the memory of this gateway alone",
-                "data" => "; a restart forgets levels, debts and the usage log",
-                "order" => "; requests run first in, first out",
                 _ => "",
             };
             let others = match count - 1 {

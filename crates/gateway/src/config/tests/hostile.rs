@@ -22,6 +22,21 @@ fn a_bomb_of_aliases_or_of_depth_ends_with_an_error() {
     resolve(&format!("{}a", "? ".repeat(100_000))).unwrap_err();
 }
 
+#[test]
+fn a_carriage_return_ends_a_line_as_in_yaml() {
+    // A comment ends there: what follows is the configuration, not part of the comment.
+    let text = format!("# old line ends\r{}", POOL.replace('\n', "\r"));
+    assert_eq!(resolve(&text).unwrap().policy.pools.len(), 1);
+    // The line that is shown is the one that was meant, and no secret of the next one.
+    let text = "# one\rtenants:\r- name: a\r  colour: red\r  keys: [sk-of-the-next-line]\r";
+    let told = resolve(text).unwrap_err().to_string();
+    assert!(told.starts_with("gateway.yaml:4:3: ") && told.contains("colour:"), "{told}");
+    assert!(!told.contains("sk-of"), "{told}");
+    let cut = "tenants:\r\n- name: a\r  keys: [sk-of-the-line-before]\r  weight: [\r\n";
+    let told = resolve(cut).unwrap_err().to_string();
+    assert!(!told.contains("sk-of"), "{told}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
 

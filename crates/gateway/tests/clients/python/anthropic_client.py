@@ -46,6 +46,12 @@ def messages_stream(run: Run, **more: Any) -> dict[str, Any]:
     return answered(answer, raw.headers)
 
 
+def messages_stream_whole(run: Run) -> dict[str, Any]:
+    """Reads to the end; what the library raises on the way is the result."""
+    raw = ask(run, run.client(), stream=True)
+    return answered({"events": sum(1 for _ in raw.parse())}, raw.headers)
+
+
 def stream_helper(run: Run) -> dict[str, Any]:
     """The library's own helper puts the message together."""
     with run.client().messages.stream(**asked(run)) as stream:
@@ -134,6 +140,7 @@ def message_answer(message: Any) -> dict[str, Any]:
 SCENARIOS = {
     "messages": messages,
     "messages_stream": messages_stream,
+    "messages_stream_whole": messages_stream_whole,
     "stream_helper": stream_helper,
     "tools": tools,
     "tools_stream": tools_stream,

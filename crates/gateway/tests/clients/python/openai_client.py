@@ -47,6 +47,12 @@ def chat_stream_usage(run: Run) -> dict[str, Any]:
     return chat_stream(run, stream_options={"include_usage": True})
 
 
+def chat_stream_whole(run: Run) -> dict[str, Any]:
+    """Reads to the end; what the library raises on the way is the result."""
+    raw = ask_chat(run, run.client(), stream=True)
+    return answered({"chunks": sum(1 for _ in raw.parse())}, raw.headers)
+
+
 def chat_two_choices(run: Run) -> dict[str, Any]:
     return chat(run, n=2)
 
@@ -84,6 +90,11 @@ def responses_stream(run: Run, **more: Any) -> dict[str, Any]:
         "broken": broken,
     }
     return answered(answer, raw.headers)
+
+
+def responses_stream_whole(run: Run) -> dict[str, Any]:
+    raw = ask_responses(run, stream=True)
+    return answered({"events": sum(1 for _ in raw.parse())}, raw.headers)
 
 
 def response_tools(run: Run) -> dict[str, Any]:
@@ -274,12 +285,14 @@ SCENARIOS = {
     "chat": chat,
     "chat_stream": chat_stream,
     "chat_stream_usage": chat_stream_usage,
+    "chat_stream_whole": chat_stream_whole,
     "chat_two_choices": chat_two_choices,
     "chat_two_choices_stream": chat_two_choices_stream,
     "tools": tools,
     "tools_stream": tools_stream,
     "responses": responses,
     "responses_stream": responses_stream,
+    "responses_stream_whole": responses_stream_whole,
     "response_tools": response_tools,
     "response_tools_stream": response_tools_stream,
     "embeddings": embeddings,

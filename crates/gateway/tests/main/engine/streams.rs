@@ -85,6 +85,22 @@ async fn choices_interleave_and_each_is_whole() {
 }
 
 #[tokio::test]
+async fn running_usage_is_that_of_the_choice_at_hand() {
+    let engine = instant().await;
+    let mut body = streamed(body());
+    body["n"] = json!(2);
+    body["stream_options"] = json!({"include_usage": true, "continuous_usage_stats": true});
+    let events = ask(&engine, "/v1/chat/completions", &body).await.events();
+    let told: Vec<(Value, Value)> = events[2..8]
+        .iter()
+        .map(Event::json)
+        .map(|event| (event["choices"][0]["index"].clone(), event["usage"]["completion_tokens"].clone()))
+        .collect();
+    let expected = [(0, 1), (1, 1), (0, 2), (1, 2), (0, 3), (1, 3)];
+    assert_eq!(told, expected.map(|(choice, tokens)| (json!(choice), json!(tokens))));
+}
+
+#[tokio::test]
 async fn a_completion_stream_is_the_whole_text() {
     let engine = instant().await;
     let whole = ask(&engine, "/v1/completions", &body()).await.json();

@@ -31,8 +31,10 @@ async fn fifty_mixed_requests_at_once_are_charged_in_every_limit_what_the_engine
     let records = gateway.ended(REQUESTS).await;
     for reply in &answered {
         assert_eq!((reply.status, reply.broken), (200, false), "{}", reply.text());
-        let record =
-            records.iter().find(|record| record.id == reply.header("x-fairlane-request-id")).unwrap();
+        let record = records
+            .iter()
+            .find(|record| record.id.to_string() == reply.header("x-fairlane-request-id"))
+            .unwrap();
         let id = reply.number("x-sim-request").unsigned_abs();
         let made = made.iter().find(|made| made.id == id).unwrap();
         assert_eq!((record.input, record.output), (made.prompt, made.produced), "{record:?} {made:?}");

@@ -86,7 +86,7 @@ async fn check_charges(setting: &Setting, through: &Results, worked: &[&str], be
     let made = setting.engine_records(before, paid.len()).await;
     for (scenario, made) in worked.iter().zip(&made) {
         let id = through.header(scenario, "x-fairlane-request-id");
-        let record = charged.iter().find(|record| record.id == id).unwrap();
+        let record = charged.iter().find(|record| record.id.to_string() == id).unwrap();
         assert_eq!(
             (record.usage_source, record.outcome),
             ("reported", "completed"),

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 /// A client library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Library {
+pub(crate) enum Library {
     OpenaiPython,
     OpenaiNode,
     AnthropicPython,
@@ -18,12 +18,12 @@ pub(super) enum Library {
 
 /// What a run of a script printed.
 #[derive(Debug)]
-pub(super) struct Results {
+pub(crate) struct Results {
     results: Value,
 }
 
 impl Library {
-    pub(super) const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::OpenaiPython => "openai for Python",
             Self::OpenaiNode => "openai for Node",
@@ -32,7 +32,7 @@ impl Library {
     }
 
     /// Whether the library is there. If it is not, the test fails where the tools are promised and is skipped aloud elsewhere.
-    pub(super) fn is_installed(self) -> bool {
+    pub(crate) fn is_installed(self) -> bool {
         let missing = self.parts().into_iter().find(|part| !part.exists());
         let Some(missing) = missing else { return true };
         let how = format!(
@@ -47,7 +47,7 @@ impl Library {
     }
 
     /// Runs scenarios in one process against the server at `url`, with further options of the script.
-    pub(super) async fn run(self, url: &str, options: &[&str], scenarios: &[&str]) -> Results {
+    pub(crate) async fn run(self, url: &str, options: &[&str], scenarios: &[&str]) -> Results {
         let mut command = self.command();
         command.args(["--base-url", url, "--timeout-seconds", "30"]).args(options).args(scenarios);
         // A proxy of the machine must not come between.
@@ -95,14 +95,14 @@ impl Library {
 
 impl Results {
     /// One scenario's result.
-    pub(super) fn of(&self, scenario: &str) -> &Value {
+    pub(crate) fn of(&self, scenario: &str) -> &Value {
         let result = &self.results[scenario];
         assert!(result.is_object(), "no result of {scenario} in {}", self.results);
         result
     }
 
     /// What the API answered; a refusal fails the test.
-    pub(super) fn answer(&self, scenario: &str) -> &Value {
+    pub(crate) fn answer(&self, scenario: &str) -> &Value {
         let result = self.of(scenario);
         assert!(result["error"].is_null(), "{scenario}: {}", result["error"]);
         assert!(result["answer"].is_object(), "{scenario}: {result}");
@@ -110,14 +110,14 @@ impl Results {
     }
 
     /// The exception that the library raised.
-    pub(super) fn error(&self, scenario: &str) -> Refusal<'_> {
+    pub(crate) fn error(&self, scenario: &str) -> Refusal<'_> {
         let result = self.of(scenario);
         assert!(result["error"].is_object(), "{scenario} was not refused: {result}");
         Refusal { error: &result["error"], attempts: result["attempts"].as_array().unwrap() }
     }
 
     /// A header of the answer.
-    pub(super) fn header(&self, scenario: &str, name: &str) -> &str {
+    pub(crate) fn header(&self, scenario: &str, name: &str) -> &str {
         let headers = &self.of(scenario)["headers"];
         headers[name].as_str().unwrap_or_else(|| panic!("{scenario}: no {name} in {headers}"))
     }
@@ -125,26 +125,26 @@ impl Results {
 
 /// An exception of a library.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Refusal<'a> {
-    pub(super) error: &'a Value,
+pub(crate) struct Refusal<'a> {
+    pub(crate) error: &'a Value,
     /// The HTTP requests that led to it.
-    pub(super) attempts: &'a [Value],
+    pub(crate) attempts: &'a [Value],
 }
 
 impl Refusal<'_> {
     /// Checks the exception's class, or one that it derives from, and its status.
-    pub(super) fn is(&self, class: &str, status: u16) {
+    pub(crate) fn is(&self, class: &str, status: u16) {
         let classes = self.error["classes"].as_array().unwrap();
         assert!(classes.iter().any(|name| name == class), "{class}: {}", self.error);
         assert_eq!(self.error["status"], status, "{}", self.error);
     }
 
-    pub(super) fn header(&self, name: &str) -> &str {
+    pub(crate) fn header(&self, name: &str) -> &str {
         self.error["headers"][name].as_str().unwrap_or_default()
     }
 
     /// The `type` inside the body's error object, where libraries differ in what they keep of the body.
-    pub(super) fn kind(&self) -> &str {
+    pub(crate) fn kind(&self) -> &str {
         let body = &self.error["body"];
         let error = if body["error"].is_object() { &body["error"] } else { body };
         error["type"].as_str().unwrap_or_default()
