@@ -533,7 +533,7 @@ const MUTANTS: &[Mutant] = &[
         file: "schedule.rs",
         find: "self.tree.refresh(*flow, &self.entries, Lift::Least);",
         put: "self.tree.refresh(*flow, &self.entries, Lift::Done);",
-        test: "fairness::s18_a_tenant_at_its_quota_banks_nothing",
+        test: "fairness::s18_slots_that_are_used_in_another_pool_bank_nothing_in_this_one",
     },
     Mutant {
         name: "a run is not lifted when its limit has a slot again",
@@ -546,8 +546,8 @@ const MUTANTS: &[Mutant] = &[
         name: "runs that a limit holds up together forget who is behind",
         file: "schedule.rs",
         find: "for flow in group {",
-        put: "for flow in group.iter().take(0) {",
-        test: "fairness::runs_under_the_slots_of_one_key_share_them_by_tokens",
+        put: "for flow in [&run] {",
+        test: "fairness::runs_that_a_key_held_up_together_bank_nothing_and_keep_their_order",
     },
     Mutant {
         name: "input is charged at the end",
@@ -585,11 +585,11 @@ const MUTANTS: &[Mutant] = &[
         test: "fairness::what_a_run_gave_back_counts_for_its_tenant_though_other_runs_of_it_wait",
     },
     Mutant {
-        name: "ties go by the order of the configuration",
+        name: "ties do not go by arrival",
         file: "schedule/tree.rs",
         find: "Rank { key: node.key(self.alpha_permille), turn: node.turn }",
         put: "Rank { key: node.key(self.alpha_permille), turn: Turn(u64::from(id.0)) }",
-        test: "fairness::s14_the_order_does_not_depend_on_ids_names_or_hashes",
+        test: "queue_model::requests_start_in_order_of_arrival_among_those_with_a_free_slot_and_no_wake_up_is_lost",
     },
     Mutant {
         name: "setting counters back forgets who is ahead",

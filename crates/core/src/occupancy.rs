@@ -80,6 +80,12 @@ impl Occupancy {
         self.backends.iter().any(Backend::is_usable)
     }
 
+    /// Whether any backend is alive and not paused.
+    #[must_use]
+    pub fn takes_work(&self, now: Moment) -> bool {
+        self.backends.iter().any(|backend| backend.is_usable() && !backend.is_paused(now))
+    }
+
     /// Whether any backend is alive that is not among `tried`.
     #[must_use]
     pub fn has_untried(&self, tried: &[u32]) -> bool {

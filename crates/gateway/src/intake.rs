@@ -70,7 +70,9 @@ pub struct Sender {
 /// It is larger than `bytes_max`, or a pause in it is longer than `pause_max`, or the client broke off.
 pub async fn read_body(mut body: Incoming, bytes_max: usize, pause_max: Duration) -> Result<Bytes, Problem> {
     let too_large = || Problem::BodyTooLarge { limit_bytes: bytes_max as u64 };
-    if http_body::Body::size_hint(&body).lower() > bytes_max as u64 {
+    // What its length tells, if it has one; 0 of a chunked body.
+    let told_bytes = http_body::Body::size_hint(&body).lower();
+    if told_bytes > bytes_max as u64 {
         return Err(too_large());
     }
     let mut first = Bytes::new();
@@ -89,6 +91,10 @@ pub async fn read_body(mut body: Incoming, bytes_max: usize, pause_max: Duration
         if first.is_empty() && rest.is_empty() {
             first = data;
             continue;
+        }
+        if rest.is_empty() {
+            // Growing step by step would hold the body three times over. Untouched memory is not resident.
+            rest.reserve(told_bytes as usize);
         }
         rest.extend_from_slice(&std::mem::take(&mut first));
         rest.extend_from_slice(&data);

@@ -31,10 +31,17 @@ impl Gate {
                 // Those that are alive can never hold its cost; the one that could is not there.
                 Some((id, Err(Hopeless))) => self.give_up(id, now),
                 None if is_empty => return state.pace.idle(now),
-                None => return state.pace.full(now),
+                None => return self.measure(pool, now),
             }
         }
-        self.pool_mut(pool).pace.full(now);
+        self.measure(pool, now);
+    }
+
+    /// Something waits that fits nowhere. What backends do is measured while they take work: how little is done in a pause or an
+    /// outage tells nothing of the time after it.
+    fn measure(&mut self, pool: PoolId, now: Moment) {
+        let state = self.pool_mut(pool);
+        if state.backends.takes_work(now) { state.pace.full(now) } else { state.pace.idle(now) }
     }
 
     /// The first request that can be dealt with, and where it goes.

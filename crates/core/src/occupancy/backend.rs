@@ -157,6 +157,12 @@ impl Backend {
         self.limited_until.max(self.paused_until)
     }
 
+    /// Whether it was too busy and has asked for time until later than `now`.
+    #[must_use]
+    pub fn is_paused(&self, now: Moment) -> bool {
+        self.paused_until > now
+    }
+
     /// A limit of its own, or the last word on one, holds until this moment.
     pub fn limit_until(&mut self, moment: Moment) {
         self.limited_until = moment;

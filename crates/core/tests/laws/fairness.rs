@@ -1,13 +1,13 @@
 //! The fair order: bounds on what tenants, teams and runs receive beside each other, over generated worlds.
 
 use fairlane_core::gate::{Arrival, Event, RequestId};
-use fairlane_core::policy::{Limits, Order, Policy, PoolId, Runs, TeamId, TenantId, WEIGHT_ONE_MILLIS, Work};
+use fairlane_core::policy::{KeyId, Limits, ModelId, Order, Policy, PoolId, Runs, TeamId, TenantId, WEIGHT_ONE_MILLIS, Work};
 use fairlane_core::units::{Micros, Tokens};
 use proptest::prelude::*;
 
 use crate::chance::Chance;
 use crate::flows::{Sender, Traffic};
-use crate::policies::{at_once, backend, policy, scope, team, tenant};
+use crate::policies::{at_once, backend, key, policy, scope, team, tenant};
 use crate::some;
 use crate::world::{ONE, World, ask};
 
@@ -280,8 +280,8 @@ fn what_a_run_gave_back_counts_for_its_tenant_though_other_runs_of_it_wait() {
     };
     let over = world.arrive(of(0, 1, 1_000));
     let even = world.arrive(of(1, 1, 500));
-    let next_over = world.arrive(of(0, 2, 10));
     let next_even = world.arrive(of(1, 2, 10));
+    let next_over = world.arrive(of(0, 2, 10));
     // It had been charged a thousand, and used a hundred.
     world.complete(over, 100, 0);
     assert!(world.is_running(next_over) && world.is_waiting(next_even));
@@ -324,6 +324,83 @@ fn a_run_at_its_own_slots_banks_nothing() {
     let first =
         world.starts[started..].iter().filter(|start| world.arrivals[&start.1].run == Some(1)).count();
     assert!((8..=12).contains(&first), "{first} of 20");
+}
+
+#[test]
+fn s18_slots_that_are_used_in_another_pool_bank_nothing_in_this_one() {
+    let mut policy = policy(vec![tenant("busy", at_once(2)), tenant("other", Limits::default())]);
+    policy.pools.push(policy.pools[0].clone());
+    policy.pools[1].name = "second".into();
+    policy.models[1].pool = PoolId(1);
+    policy.pools[0].backends = vec![backend("one", 2)];
+    let mut world = World::new(policy);
+    let elsewhere = [0, 1].map(|_| world.arrive(Arrival { model: ModelId(1), ..ask(10, 10) }));
+    let of = |tenant: u32| Arrival { tenant: TenantId(tenant), ..ask(100, 0) };
+    for _ in 0..40 {
+        world.arrive(of(0));
+    }
+    for _ in 0..2 {
+        world.arrive(of(1));
+    }
+    let here = |world: &World| world.running().into_iter().find(|one| !elsewhere.contains(one)).unwrap();
+    for _ in 0..50 {
+        world.arrive(of(1));
+        world.complete(here(&world), 100, 0);
+    }
+    (0..40).for_each(|_| {
+        world.arrive(of(1));
+    });
+    elsewhere.map(|request| world.complete(request, 10, 10));
+    let before = world.starts.len();
+    for _ in 0..20 {
+        let running = world.running();
+        world.complete(running[0], 100, 0);
+    }
+    let busy = world.starts[before..].iter().filter(|start| world.arrivals[&start.1].tenant.0 == 0).count();
+    assert!((8..=12).contains(&busy), "{busy} of 20");
+}
+
+#[test]
+fn runs_that_a_key_held_up_together_bank_nothing_and_keep_their_order() {
+    let before = |slots: u32| {
+        let mut one = tenant("one", Limits::default());
+        one.keys = vec![key("web", at_once(1)), key("app", Limits::default())];
+        let mut policy = policy(vec![one]);
+        policy.pools[0].backends = vec![backend("one", slots)];
+        policy
+    };
+    let mut world = World::new(before(2));
+    let of = |run: u128, input: u64| Arrival { run: Some(run), ..ask(input, 0) };
+    let app = Arrival { key: Some(KeyId(1)), ..of(3, 100) };
+    // Run 1 has had 5,000 tokens and is still at it; run 2 has had nothing.
+    let slow = world.arrive(of(1, 5_000));
+    for run in [1, 2] {
+        (0..40).for_each(|_| {
+            world.arrive(of(run, 100));
+        });
+    }
+    let mut quick = world.arrive(app.clone());
+    for _ in 0..60 {
+        let next = world.arrive(app.clone());
+        world.complete(quick, 100, 0);
+        quick = next;
+    }
+    (0..40).for_each(|_| {
+        world.arrive(app.clone());
+    });
+    world.reload(before(1));
+    world.complete(slow, 5_000, 0);
+    world.complete(quick, 100, 0);
+    let started = world.starts.len();
+    for _ in 0..20 {
+        let running = world.running();
+        world.complete(running[0], 100, 0);
+    }
+    let of = |run: u128| {
+        world.starts[started..].iter().filter(|start| world.arrivals[&start.1].run == Some(run)).count()
+    };
+    assert_eq!(of(1), 0, "run 2 is behind it as before");
+    assert!((8..=12).contains(&of(2)), "{} of 20, the others for the key that was not held up", of(2));
 }
 
 #[test]

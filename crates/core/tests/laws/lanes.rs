@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use fairlane_core::gate::{Arrival, RequestId};
+use fairlane_core::gate::{Arrival, Event, RequestId};
 use fairlane_core::occupancy::Headroom;
 use fairlane_core::policy::{Class, ClassId, Limits, Order, Policy, TenantId};
 use fairlane_core::refusal::Reason;
@@ -123,6 +123,30 @@ fn a_wait_that_is_foreseen_to_be_too_long_is_refused_at_once_and_others_are_not(
     assert!(world.is_waiting(patient));
     let other = world.arrive(Arrival { wait_max: Some(Micros::from_secs(8)), ..of(1) });
     assert!(world.is_waiting(other), "the other tenant's share comes sooner");
+}
+
+#[test]
+fn how_little_is_done_in_a_pause_lets_nobody_be_refused_in_the_next_one() {
+    let mut policy = policy(vec![tenant("one", Limits::default())]);
+    policy.pools[0].backends = vec![backend("one", 10)];
+    policy.classes[0].wait_max = Micros::from_secs(60);
+    let mut world = World::new(policy);
+    for pause in 0..20 {
+        let tail = world.arrive(ask(1, 0));
+        let bounced = world.arrive(ask(100, 0));
+        let retry_after = Some(Micros::from_millis(500));
+        world.hand_back(Event::Bounced { request: bounced, retry_after });
+        for _ in 0..3 {
+            let hasty = world.arrive(Arrival { wait_max: Some(Micros::from_secs(1)), ..ask(100, 0) });
+            assert!(world.is_waiting(hasty), "in half a second all go, in pause {pause}");
+        }
+        world.advance(Micros::from_millis(250));
+        world.complete(tail, 1, 0);
+        world.advance(Micros::from_millis(260));
+        for request in world.running() {
+            world.complete(request, 100, 0);
+        }
+    }
 }
 
 #[test]
