@@ -235,10 +235,10 @@ impl StreamReader {
         Verdict::Open
     }
 
-    fn data(&mut self, piece: &LinePiece, value: &[u8]) -> Verdict {
+    fn data(&mut self, piece: &LinePiece, mut value: &[u8]) -> Verdict {
         let mut whole = None;
         if self.document == Document::None {
-            let value = value.trim_ascii_start();
+            value = without_leading_blanks(value);
             match value.first() {
                 None => return Verdict::Open,
                 Some(b'{') if piece.starts && piece.ends => {
@@ -260,7 +260,7 @@ impl StreamReader {
             }
             return if piece.ends { self.end_document() } else { Verdict::Pass };
         }
-        self.scanner.feed(whole.unwrap_or(value), &mut self.facts);
+        self.scanner.feed(value, &mut self.facts);
         if self.scanner.has_failed() {
             self.opened(Opening::Other);
         }
@@ -370,6 +370,12 @@ impl StreamReader {
             }
         }
     }
+}
+
+/// Blanks as JSON has them: a cut behind them must change nothing.
+fn without_leading_blanks(value: &[u8]) -> &[u8] {
+    let blanks = value.iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
+    &value[blanks..]
 }
 
 /// Whether the event says nothing but one piece of text.

@@ -77,6 +77,21 @@ fn d08_a_stream_that_breaks_is_interrupted_even_after_content() {
 }
 
 #[test]
+fn blanks_before_a_document_are_those_of_json_at_every_cut() {
+    for stream in [
+        &b"data: \x0c{\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}}]}\n\n"[..],
+        b"data: \t {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}}]}\n\n",
+        b"data:                     [DONE]\n\n",
+    ] {
+        let whole = read_cut(reader(Endpoint::ChatCompletions, HideUsage::No), stream, &[]);
+        for cut in 0..stream.len() {
+            let reader = reader(Endpoint::ChatCompletions, HideUsage::No);
+            assert_eq!(read_cut(reader, stream, &[cut]), whole, "cut at {cut}");
+        }
+    }
+}
+
+#[test]
 fn a_stream_that_never_said_anything_ran_nothing() {
     for (how, outcome) in
         [(EndOfStream::Broken, Outcome::UpstreamError), (EndOfStream::Clean, Outcome::UpstreamEmpty)]
