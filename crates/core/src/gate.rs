@@ -86,6 +86,8 @@ struct PoolState {
     ruling: Option<RequestId>,
     /// When the request that held up the last dispatch can go, though nothing else happens.
     opening: Option<Moment>,
+    /// The last dispatch left fronts that fit nowhere: who comes behind them changes nothing.
+    is_stuck: bool,
 }
 
 #[derive(Debug)]

@@ -101,13 +101,7 @@ impl Predictor {
         (pace.samples > 0).then(|| Tokens(elapsed.0.saturating_mul(1_000) / pace.millis.max(1)))
     }
 
-    fn likely(
-        &self,
-        tenant: TenantId,
-        model: ModelId,
-        bound: Tokens,
-        of: impl Fn(&Recent) -> u64,
-    ) -> Tokens {
+    fn likely(&self, tenant: TenantId, model: ModelId, bound: Tokens, of: impl Fn(&Recent) -> u64) -> Tokens {
         let known = self.groups.get(&Group::new(tenant, model, bound));
         match known.filter(|known| known.recent.is_warm()) {
             Some(known) => Tokens(of(&known.recent)).min(bound),

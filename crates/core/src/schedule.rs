@@ -49,6 +49,10 @@ pub(crate) enum Flow {
     EndUser(u128),
     /// A key, where neither is.
     Key(u32),
+    /// All of them.
+    Tenant(TenantId),
+    /// Those of several tenants.
+    Several,
 }
 
 /// A request that waits. Work is in thousandths of the pool's work.
@@ -57,8 +61,6 @@ pub(crate) struct Waiting {
     pub(crate) request: RequestId,
     pub(crate) turn: Turn,
     pub(crate) class: ClassId,
-    pub(crate) tenant: TenantId,
-    pub(crate) flow: Flow,
     /// Reserved tokens, for the bound of the queue.
     pub(crate) tokens: Tokens,
     /// The work of its input.
@@ -118,7 +120,7 @@ impl Schedule {
         }
         let lanes = if self.order.has_lanes() { policy.classes.len() } else { 1 };
         while self.lanes.len() < lanes {
-            let root = self.tree.add(Node::new(NodeId::NONE, 1, WHOLE).branching());
+            let root = self.tree.add(Node::new(NodeId::NONE, 1, Flow::Several).branching());
             self.lanes.push(Lane::new(root));
         }
         if self.order.has_lanes() {
@@ -129,11 +131,20 @@ impl Schedule {
     }
 
     /// Puts a request in line.
-    pub(crate) fn push(&mut self, policy: &Policy, waiting: Waiting) -> EntryId {
+    pub(crate) fn push(
+        &mut self,
+        policy: &Policy,
+        (tenant, flow): (TenantId, Flow),
+        waiting: Waiting,
+    ) -> EntryId {
         self.sizes[waiting.class.0 as usize].add(waiting.tokens);
-        let run = self.run_of(policy, &waiting);
+        let run = self.run_of(policy, waiting.class, (tenant, flow));
         let entry = self.entries.add(waiting, run);
-        self.line_up(entry, Lift::Least);
+        self.entries.line_up(entry, self.tree.of_mut(run));
+        // Behind others of its run it changes nothing.
+        if self.tree.of(run).head() == Some(entry) {
+            self.tree.refresh(run, &self.entries, Lift::Least);
+        }
         self.tree.queue(run, waiting.cost_millis());
         entry
     }
@@ -200,6 +211,12 @@ impl Schedule {
         let root = self.lanes.get(lane)?.root;
         let run = self.tree.first_run(root)?;
         self.tree.of(run).head()
+    }
+
+    /// Whether a request is the front of its lane.
+    pub(crate) fn is_front(&mut self, entry: EntryId) -> bool {
+        let lane = self.lane_of(self.entries.of(entry).waiting.class);
+        self.front(lane) == Some(entry)
     }
 
     /// The fronts of all lanes in the order in which they may go; hand the list back with [`Self::ranked`] when done.
@@ -292,7 +309,11 @@ impl Schedule {
             let weights = weights.max(u64::from(node.weight_millis));
             let passing = u128::from(ahead) * u128::from(weights) / u128::from(node.weight_millis);
             let all = parent.queued.saturating_sub(own);
-            ahead = if self.order.is_fair() { u64::try_from(passing).map_or(all, |some| some.min(all)) } else { all };
+            ahead = if self.order.is_fair() {
+                u64::try_from(passing).map_or(all, |some| some.min(all))
+            } else {
+                all
+            };
         }
         let above = self.lanes.iter().take_while(|lane| lane.root != root);
         above.fold(ahead, |sum, lane| sum.saturating_add(self.tree.of(lane.root).queued))
@@ -363,12 +384,19 @@ impl Schedule {
         if self.order.has_lanes() { class.0 as usize } else { 0 }
     }
 
-    fn run_of(&mut self, policy: &Policy, waiting: &Waiting) -> NodeId {
-        let lane = self.lane_of(waiting.class);
-        let id = waiting.tenant.0 as usize;
-        let known = self.lanes[lane].tenants.get(id).copied().filter(|node| node.exists());
-        let tenant = known.unwrap_or_else(|| self.make_tenant(policy, lane, waiting.tenant));
-        self.tree.run(tenant, waiting.flow)
+    fn run_of(&mut self, policy: &Policy, class: ClassId, (tenant, flow): (TenantId, Flow)) -> NodeId {
+        let lane = self.lane_of(class);
+        let known = self.lanes[lane].tenants.get(tenant.0 as usize).copied().filter(|node| node.exists());
+        let tenant = known.unwrap_or_else(|| self.make_tenant(policy, lane, tenant));
+        self.tree.run(tenant, flow)
+    }
+
+    /// Whose flow it is.
+    fn tenant_of(&self, tenant: NodeId) -> TenantId {
+        match self.tree.of(tenant).flow {
+            Flow::Tenant(id) => id,
+            Flow::Run(_) | Flow::EndUser(_) | Flow::Key(_) | Flow::Several => TenantId(0),
+        }
     }
 
     fn make_tenant(&mut self, policy: &Policy, lane: usize, id: TenantId) -> NodeId {
@@ -378,12 +406,12 @@ impl Schedule {
             let known = self.lanes[lane].teams.get(team.0 as usize).copied().filter(|node| node.exists());
             parent = known.unwrap_or_else(|| {
                 let weight = policy.teams[team.0 as usize].weight_millis;
-                let node = self.tree.add(Node::new(parent, weight, WHOLE).branching());
+                let node = self.tree.add(Node::new(parent, weight, Flow::Several).branching());
                 put(&mut self.lanes[lane].teams, team.0, node);
                 node
             });
         }
-        let node = self.tree.add(Node::new(parent, tenant.weight_millis, WHOLE).branching());
+        let node = self.tree.add(Node::new(parent, tenant.weight_millis, Flow::Tenant(id)).branching());
         put(&mut self.lanes[lane].tenants, id.0, node);
         node
     }
@@ -391,14 +419,16 @@ impl Schedule {
     /// Whether any tenant is in another team than before.
     fn has_moved(&self, policy: &Policy) -> bool {
         self.lanes.iter().any(|lane| {
-            lane.tenants.iter().zip(&policy.tenants).filter(|(node, _)| node.exists()).any(|(node, tenant)| {
-                let team = tenant.team.and_then(|team| lane.teams.get(team.0 as usize)).copied();
-                let parent = match tenant.team {
-                    Some(_) => team.unwrap_or(NodeId::NONE),
-                    None => lane.root,
-                };
-                self.tree.of(*node).parent != parent
-            })
+            lane.tenants.iter().zip(&policy.tenants).filter(|(node, _)| node.exists()).any(
+                |(node, tenant)| {
+                    let team = tenant.team.and_then(|team| lane.teams.get(team.0 as usize)).copied();
+                    let parent = match tenant.team {
+                        Some(_) => team.unwrap_or(NodeId::NONE),
+                        None => lane.root,
+                    };
+                    self.tree.of(*node).parent != parent
+                },
+            )
         })
     }
 
@@ -414,6 +444,15 @@ impl Schedule {
 
     /// Puts everything that waits in order anew. What is in flight is charged to nobody any more.
     fn rebuild(&mut self, policy: &Policy) {
+        let waiting: Vec<(EntryId, TenantId, Flow)> = self
+            .entries
+            .all()
+            .into_iter()
+            .map(|entry| {
+                let run = self.tree.of(self.entries.of(entry).leaf);
+                (entry, self.tenant_of(run.parent), run.flow)
+            })
+            .collect();
         self.edition = self.edition.wrapping_add(1);
         self.tree = Tree::default();
         self.tree.alpha_permille = policy.alpha_permille;
@@ -421,12 +460,12 @@ impl Schedule {
         self.lanes.clear();
         let lanes = if self.order.has_lanes() { policy.classes.len() } else { 1 };
         for _ in 0..lanes {
-            let root = self.tree.add(Node::new(NodeId::NONE, 1, WHOLE).branching());
+            let root = self.tree.add(Node::new(NodeId::NONE, 1, Flow::Several).branching());
             self.lanes.push(Lane::new(root));
         }
-        for entry in self.entries.all() {
+        for (entry, tenant, flow) in waiting {
             let waiting = self.entries.of(entry).waiting;
-            let run = self.run_of(policy, &waiting);
+            let run = self.run_of(policy, waiting.class, (tenant, flow));
             let place = self.entries.of_mut(entry);
             (place.leaf, place.parked) = (run, None);
             self.line_up(entry, Lift::Least);
@@ -466,5 +505,3 @@ fn put(list: &mut Vec<NodeId>, index: u32, node: NodeId) {
 const TOKEN_MILLIS: u64 = 1_000;
 /// Team, tenant, run.
 const DEPTH_MAX: usize = 3;
-/// What stands in the place of a flow's name where it has none.
-const WHOLE: Flow = Flow::Key(u32::MAX);

@@ -9,8 +9,8 @@ use crate::charge::{Need, ONE_MILLIS};
 use crate::directory::Line;
 use crate::ledger::{Charge, Reservation, ReservationId, Shortage, Verdict};
 use crate::policy::{Asker, BackendId, Charging, Dimension, PoolId, WithoutRunId, Work};
-use crate::schedule::Turn;
 use crate::refusal::{Reason, Refusal, Retry};
+use crate::schedule::Turn;
 use crate::subjects::Place;
 use crate::units::{Amount, Micros, Moment, Tokens};
 
@@ -152,7 +152,12 @@ impl Gate {
     }
 
     /// Every charge of a request; a refusal where it can never pass, or where nobody is there to serve it.
-    pub(super) fn plan(&self, arrival: &Arrival, places: &[Place], begins_run: bool) -> Result<Plan, Refusal> {
+    pub(super) fn plan(
+        &self,
+        arrival: &Arrival,
+        places: &[Place],
+        begins_run: bool,
+    ) -> Result<Plan, Refusal> {
         let policy = &*self.policy;
         let asker =
             Asker { tenant: arrival.tenant, key: arrival.key, class: arrival.class, model: arrival.model };
@@ -245,11 +250,7 @@ impl Gate {
     }
 
     fn pool_slots(&self, pool: PoolId) -> impl Iterator<Item = Slot> {
-        self.directory
-            .pool(pool)
-            .iter()
-            .filter(|line| line.queues)
-            .map(Slot::of)
+        self.directory.pool(pool).iter().filter(|line| line.queues).map(Slot::of)
     }
 
     /// At least one backend's own limits, and the pool's, can ever hold the cost.

@@ -18,7 +18,8 @@ use crate::units::{Micros, Moment, Tokens};
 impl Gate {
     /// Sends what can be sent, in order; stops at the first request that fits nowhere.
     pub(super) fn dispatch(&mut self, pool: PoolId, now: Moment) {
-        self.pool_mut(pool).opening = None;
+        let state = self.pool_mut(pool);
+        (state.opening, state.is_stuck) = (None, false);
         while self.clear_fronts(pool) {
             let state = self.pool_mut(pool);
             let order = state.schedule.candidates();
@@ -27,13 +28,14 @@ impl Gate {
             let is_empty = order.is_empty();
             state.schedule.ranked(order);
             match found {
-                Some((id, Ok(index))) => self.send(id, BackendId { pool, index }, now),
+                Some((id, Ok(spot))) => self.send(id, (pool, spot), now),
                 // Those that are alive can never hold its cost; the one that could is not there.
                 Some((id, Err(Hopeless))) => self.give_up(id, now),
                 None if is_empty => return state.pace.idle(now),
-                None => return self.measure(pool, now),
+                None => break,
             }
         }
+        self.pool_mut(pool).is_stuck = true;
         self.measure(pool, now);
     }
 
@@ -50,7 +52,7 @@ impl Gate {
         pool: PoolId,
         order: &[Candidate],
         now: Moment,
-    ) -> Option<(RequestId, Result<u32, Hopeless>)> {
+    ) -> Option<(RequestId, Result<Spot, Hopeless>)> {
         let state = &mut self.pools[pool.0 as usize];
         if order.is_empty() || state.ruling.is_some() {
             return None;
@@ -62,9 +64,11 @@ impl Gate {
         for candidate in order {
             let found = self.place_near(pool, candidate, now);
             match found {
-                (id, Ok(index)) => return Some((id, Ok(index))),
+                (id, Ok(spot)) => return Some((id, Ok(spot))),
                 (id, Err(NoPlace::AllTried)) => return Some((id, Err(Hopeless))),
-                (_, Err(NoPlace::Busy | NoPlace::NoneAlive)) if candidate.otherwise == Otherwise::Stop => break,
+                (_, Err(NoPlace::Busy | NoPlace::NoneAlive)) if candidate.otherwise == Otherwise::Stop => {
+                    break;
+                }
                 (_, Err(NoPlace::Busy | NoPlace::NoneAlive)) => {}
             }
         }
@@ -78,9 +82,12 @@ impl Gate {
         pool: PoolId,
         candidate: &Candidate,
         now: Moment,
-    ) -> (RequestId, Result<u32, NoPlace>) {
+    ) -> (RequestId, Result<Spot, NoPlace>) {
         let (id, home, place) = self.place(pool, candidate, now);
-        if home.is_none() || place.is_err() || place.ok() == home || candidate.otherwise == Otherwise::Pass {
+        let is_at = |home: Option<u32>, place: &Result<Spot, NoPlace>| {
+            place.as_ref().is_ok_and(|spot| home.is_none_or(|home| home == spot.backend))
+        };
+        if place.is_err() || is_at(home, &place) || candidate.otherwise == Otherwise::Pass {
             return (id, place);
         }
         let near = self.pool_mut(pool).schedule.near(candidate.entry);
@@ -89,7 +96,7 @@ impl Gate {
                 continue;
             }
             let (id, home, place) = self.place(pool, &Candidate { entry, ..*candidate }, now);
-            if place.is_ok() && (home.is_none() || place.ok() == home) {
+            if is_at(home, &place) {
                 return (id, place);
             }
         }
@@ -102,7 +109,7 @@ impl Gate {
         pool: PoolId,
         candidate: &Candidate,
         now: Moment,
-    ) -> (RequestId, Option<u32>, Result<u32, NoPlace>) {
+    ) -> (RequestId, Option<u32>, Result<Spot, NoPlace>) {
         let schedule = &self.pools[pool.0 as usize].schedule;
         let (id, home) = (schedule.request(candidate.entry), schedule.home(candidate.entry));
         let Some(request) = self.requests.get(&id) else { return (id, home, Err(NoPlace::Busy)) };
@@ -114,7 +121,7 @@ impl Gate {
             let opening = state.backends.opening(&ask, now);
             state.opening = state.opening.into_iter().chain(opening).min();
         }
-        (id, home, place)
+        (id, home, place.map(|backend| Spot { backend, footprint }))
     }
 
     /// No backend can take a request any more.
@@ -236,12 +243,13 @@ impl Gate {
         self.refuse(id, refusal);
     }
 
-    fn send(&mut self, id: RequestId, backend: BackendId, now: Moment) {
+    fn send(&mut self, id: RequestId, (pool, spot): (PoolId, Spot), now: Moment) {
+        let Spot { backend: index, footprint } = spot;
+        let backend = BackendId { pool, index };
         let Some(request) = self.requests.get(&id) else { return };
         let Stage::Queued(entry) = request.stage else { return };
         let (need, wait_until) = (request.need, request.wait_until);
         let charges: Vec<Charge> = self.dispatch_plan(backend, &need).collect();
-        let footprint = self.footprint(request);
         let state = self.pool_mut(backend.pool);
         let tab = state.schedule.begin(entry, backend.index);
         state.backends.enter(backend.index, id, &footprint, now);
@@ -345,6 +353,13 @@ impl Gate {
             Stage::Ruling | Stage::Held | Stage::Queued(_) | Stage::Dispatching(_) => None,
         }
     }
+}
+
+/// Where a request goes, and what it takes there.
+#[derive(Clone, Copy, Debug)]
+struct Spot {
+    backend: u32,
+    footprint: Footprint,
 }
 
 /// Every backend that is alive was tried.

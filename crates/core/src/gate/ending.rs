@@ -258,9 +258,7 @@ impl Report {
     pub(super) const fn of_failure(failure: Failure) -> Self {
         match failure {
             Failure::Error => Self::failed(),
-            Failure::TimedOut => {
-                Self { answer: Answer::Content, ..Self::of(Outcome::UpstreamTimeout) }
-            }
+            Failure::TimedOut => Self { answer: Answer::Content, ..Self::of(Outcome::UpstreamTimeout) },
         }
     }
 

@@ -98,14 +98,16 @@ impl Gate {
 
     pub(super) fn watch_wait(&mut self, id: RequestId) {
         if self.evicts
-            && let Some(moment) = self.requests.get(&id).and_then(|request| self.rescue_at(request)) {
+            && let Some(moment) = self.requests.get(&id).and_then(|request| self.rescue_at(request))
+        {
             self.rescues.insert((moment, id));
         }
     }
 
     pub(super) fn unwatch_wait(&mut self, request: RequestId) {
         if self.evicts
-            && let Some(moment) = self.requests.get(&request).and_then(|request| self.rescue_at(request)) {
+            && let Some(moment) = self.requests.get(&request).and_then(|request| self.rescue_at(request))
+        {
             self.rescues.remove(&(moment, request));
         }
     }

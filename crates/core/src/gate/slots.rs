@@ -107,8 +107,7 @@ impl Gate {
             return;
         }
         let Some(request) = self.requests.get(&id) else { return };
-        let others: Vec<Slot> =
-            request.slots.iter().filter(|slot| slot.cell != full.cell).copied().collect();
+        let others: Vec<Slot> = request.slots.iter().filter(|slot| slot.cell != full.cell).copied().collect();
         self.offer_slots(&others);
     }
 

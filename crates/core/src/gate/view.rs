@@ -156,7 +156,9 @@ impl Gate {
     pub fn reserved(&self, tenant: TenantId) -> Tokens {
         self.requests
             .values()
-            .filter(|request| request.arrival.tenant == tenant && !matches!(request.stage, Stage::Ruling | Stage::Held))
+            .filter(|request| {
+                request.arrival.tenant == tenant && !matches!(request.stage, Stage::Ruling | Stage::Held)
+            })
             .fold(Tokens::ZERO, |sum, request| sum.plus(request.need.total()))
     }
 

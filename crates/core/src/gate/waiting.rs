@@ -13,7 +13,9 @@ impl Gate {
     /// foreseen to be longer than it may be.
     pub(super) fn enqueue(&mut self, id: RequestId, now: Moment) {
         let Some((pool, entry)) = self.line_up(id) else { return };
-        self.dispatch(pool, now);
+        if self.may_go(pool, entry, now) {
+            self.dispatch(pool, now);
+        }
         let Some(request) = self.requests.get(&id) else { return };
         if request.stage != Stage::Queued(entry) {
             return;
@@ -35,6 +37,14 @@ impl Gate {
             let wait = excess.clamp(EXCESS_MIN, EXCESS_MAX);
             self.refuse_queued(id, Refusal::plain(Reason::WaitTooLong, Retry::After(wait)), now);
         }
+    }
+
+    /// Whether anything can be sent that could not before this one came.
+    fn may_go(&mut self, pool: PoolId, entry: EntryId, now: Moment) -> bool {
+        let is_awake = self.awake.contains(&pool);
+        let state = self.pool_mut(pool);
+        let opens = state.opening.is_some_and(|opening| opening <= now);
+        is_awake || opens || !state.is_stuck || state.schedule.is_front(entry)
     }
 
     /// Back to its place in line.
@@ -65,9 +75,11 @@ impl Gate {
 
     fn line_up(&mut self, id: RequestId) -> Option<(PoolId, EntryId)> {
         let waiting = self.waiting(self.requests.get(&id)?);
+        let flow = self.requests.get(&id).map(|request| flow(&request.arrival, &request.places))?;
         let Self { pools, requests, policy, .. } = self;
         let request = requests.get_mut(&id)?;
-        let entry = pools[request.pool.0 as usize].schedule.push(policy, waiting);
+        let entry =
+            pools[request.pool.0 as usize].schedule.push(policy, (request.arrival.tenant, flow), waiting);
         request.stage = Stage::Queued(entry);
         Some((request.pool, entry))
     }
@@ -81,8 +93,6 @@ impl Gate {
             request: arrival.request,
             turn: request.turn,
             class: arrival.class,
-            tenant: arrival.tenant,
-            flow: flow(arrival, &request.places),
             tokens: request.need.total(),
             input_millis: millis(arrival.input, work.input_millis),
             output_millis: output_millis(output, &work),

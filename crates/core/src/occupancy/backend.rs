@@ -351,12 +351,8 @@ impl Backend {
 }
 
 fn entry(footprint: &Footprint, fit: Fit, now: Moment) -> Entry {
-    let input = match fit {
-        Fit::Predicted => footprint.input,
-        Fit::Reserved => footprint.cost_max(),
-    };
     Entry {
-        input: input.0.min(TOKENS_MAX),
+        input: footprint.input.0.min(TOKENS_MAX),
         is_reserved: fit == Fit::Reserved,
         expected: footprint.expected(fit).0.min(TOKENS_MAX),
         generated: 0,

@@ -26,14 +26,13 @@ pub(super) struct Memory {
 /// A request in flight.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
-    /// Input, and the output bound where that is reserved.
     pub(super) input: u64,
     /// Output of one choice that is expected.
     pub(super) expected: u64,
     /// Output so far, over all choices.
     pub(super) generated: u64,
     pub(super) width: u32,
-    /// It holds its whole output bound from the start, and what it makes changes nothing.
+    /// All the output that is expected is reckoned from the start to the end, as if it were there.
     pub(super) is_reserved: bool,
     /// It shows nothing while it runs: what it has made is reckoned from time.
     pub(super) is_silent: bool,
@@ -124,7 +123,7 @@ impl Memory {
 
     /// A request has made so much output in all; less than before is not believed.
     pub(super) fn generated(&mut self, request: RequestId, output: Tokens) {
-        let Some(entry) = self.entries.get_mut(request).filter(|entry| !entry.is_reserved) else { return };
+        let Some(entry) = self.entries.get_mut(request) else { return };
         let before = *entry;
         entry.generated = output.0.clamp(before.generated, GENERATED_MAX);
         let after = *entry;
@@ -144,7 +143,7 @@ impl Memory {
     /// The most that will be held at once if this one joins.
     pub(super) fn peak_with(&mut self, candidate: &Entry) -> u64 {
         self.sum_up();
-        let (remaining, occupied) = (candidate.remaining(), candidate.occupied());
+        let (remaining, occupied) = (candidate.remaining(), candidate.claimed());
         let width = u64::from(candidate.width);
         let place = self.keys.partition_point(|key| key.remaining() >= remaining);
         let before = self.sums[place];
@@ -245,12 +244,20 @@ impl Entry {
         self.input + self.generated
     }
 
+    /// Tokens in the cache; where output is reserved, with all that is still expected.
+    fn claimed(&self) -> u64 {
+        let to_come = if self.is_reserved { self.expected_more() * u64::from(self.width) } else { 0 };
+        self.occupied() + to_come
+    }
+
+    /// Output that each choice is still expected to make and that is not reserved.
+    pub(super) fn remaining(&self) -> u64 {
+        if self.is_reserved { 0 } else { self.expected_more() }
+    }
+
     /// Output that each choice is still expected to make. Past what was expected it grows with what was made: outputs have
     /// long tails.
-    pub(super) fn remaining(&self) -> u64 {
-        if self.is_reserved {
-            return 0;
-        }
+    fn expected_more(&self) -> u64 {
         let generated = self.generated / u64::from(self.width);
         if generated < self.expected { self.expected - generated } else { (generated / TAIL).max(1) }
     }
@@ -260,7 +267,7 @@ impl Entry {
     }
 
     fn line(&self, request: RequestId) -> Line {
-        Line { request, occupied: self.occupied(), width: u64::from(self.width) }
+        Line { request, occupied: self.claimed(), width: u64::from(self.width) }
     }
 }
 

@@ -5,6 +5,7 @@ use alloc::boxed::Box;
 use super::heap::Heap;
 use super::line::EntryId;
 use super::{Flow, Turn};
+use crate::charge::ONE_MILLIS;
 
 /// A flow, by its place in the tree's list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -96,8 +97,13 @@ impl Node {
 
     /// Adds work received, or takes back what was charged too much.
     pub(super) fn charge(&mut self, work_millis: i64) {
+        if self.weight_millis == ONE_MILLIS && self.remainder == 0 {
+            self.served = self.served.saturating_add(work_millis.clamp(-WORK_MAX, WORK_MAX));
+            return;
+        }
         let weight = i64::from(self.weight_millis);
-        let scaled = work_millis.clamp(-WORK_MAX, WORK_MAX) * MILLIS + i64::from(self.remainder);
+        let scaled =
+            work_millis.clamp(-WORK_MAX, WORK_MAX) * i64::from(ONE_MILLIS) + i64::from(self.remainder);
         self.served = self.served.saturating_add(scaled.div_euclid(weight));
         self.remainder = scaled.rem_euclid(weight) as u32;
     }
@@ -115,7 +121,10 @@ impl Node {
         if self.pending == 0 {
             return self.served;
         }
-        let rest = u128::from(self.pending) * u128::from(alpha_permille) / u128::from(self.weight_millis);
+        let rest = match self.pending.checked_mul(u64::from(alpha_permille)) {
+            Some(rest) => rest / u64::from(self.weight_millis),
+            None => (self.pending / u64::from(self.weight_millis)).saturating_mul(u64::from(alpha_permille)),
+        };
         self.served.saturating_add(i64::try_from(rest).unwrap_or(i64::MAX))
     }
 
@@ -147,4 +156,3 @@ impl Default for Branch {
 
 /// The most that one charge counts, in thousandths of work: so that counters and sums of them fit 64 bits.
 pub(super) const WORK_MAX: i64 = 1 << 50;
-const MILLIS: i64 = 1_000;

@@ -3,11 +3,11 @@
 
 use alloc::vec::Vec;
 
+use super::Schedule;
 use super::heap::{CHILDREN, Rank};
 use super::line::EntryId;
 use super::node::NodeId;
 use super::tree::Tree;
-use super::Schedule;
 
 impl Schedule {
     /// The first requests of runs that are behind the front by at most the pool's stickiness at each level, in order; the front is

@@ -1,7 +1,9 @@
 //! The fair order: bounds on what tenants, teams and runs receive beside each other, over generated worlds.
 
 use fairlane_core::gate::{Arrival, Event, RequestId};
-use fairlane_core::policy::{KeyId, Limits, ModelId, Order, Policy, PoolId, Runs, TeamId, TenantId, WEIGHT_ONE_MILLIS, Work};
+use fairlane_core::policy::{
+    KeyId, Limits, ModelId, Order, Policy, PoolId, Runs, TeamId, TenantId, WEIGHT_ONE_MILLIS, Work,
+};
 use fairlane_core::units::{Micros, Tokens};
 use proptest::prelude::*;
 
@@ -350,7 +352,7 @@ fn s18_slots_that_are_used_in_another_pool_bank_nothing_in_this_one() {
     (0..40).for_each(|_| {
         world.arrive(of(1));
     });
-    elsewhere.map(|request| world.complete(request, 10, 10));
+    elsewhere.into_iter().for_each(|request| world.complete(request, 10, 10));
     let before = world.starts.len();
     for _ in 0..20 {
         let running = world.running();
@@ -372,13 +374,16 @@ fn runs_that_a_key_held_up_together_bank_nothing_and_keep_their_order() {
     let mut world = World::new(before(2));
     let of = |run: u128, input: u64| Arrival { run: Some(run), ..ask(input, 0) };
     let app = Arrival { key: Some(KeyId(1)), ..of(3, 100) };
-    // Run 1 has had 5,000 tokens and is still at it; run 2 has had nothing.
+    let filler = world.arrive(of(4, 1));
     let slow = world.arrive(of(1, 5_000));
     for run in [1, 2] {
         (0..40).for_each(|_| {
             world.arrive(of(run, 100));
         });
     }
+    // Run 1 gets 5,000 tokens and is at it for long; run 2, which waits as long, has had nothing.
+    world.complete(filler, 1, 0);
+    assert!(world.is_running(slow));
     let mut quick = world.arrive(app.clone());
     for _ in 0..60 {
         let next = world.arrive(app.clone());

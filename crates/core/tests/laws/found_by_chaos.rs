@@ -1,12 +1,12 @@
 //! Faults that random worlds of the lab have found, each as the smallest history that shows it.
 
-use fairlane_core::gate::{Answer, Arrival, Outcome, Report, Reported};
+use fairlane_core::gate::{Answer, Arrival, Event, Outcome, Report, Reported};
 use fairlane_core::policy::{Dimension, Limits, Policy};
 use fairlane_core::refusal::Reason;
 use fairlane_core::units::{Amount, Micros, Tokens};
 
 use crate::policies::{per_sec, policy, rates, scope, tenant, tokens};
-use crate::world::{Store, World, ask};
+use crate::world::{World, ask};
 
 #[test]
 fn an_end_users_limit_that_is_taken_away_and_comes_back_is_remembered_though_a_quicker_one_stays() {
@@ -34,19 +34,14 @@ fn an_end_users_limit_that_is_taken_away_and_comes_back_is_remembered_though_a_q
 
 #[test]
 fn held_requests_that_a_reload_refuses_leave_no_reservation_behind() {
-    let held = |capacity: u64| {
-        let mut limits = tokens(100, capacity / 100);
-        limits.hold = Micros::from_secs(60);
-        policy(vec![tenant("T", limits)])
-    };
-    refuses_all_held(held(2_000), Some(held(400)));
+    let mut stricter = holding();
+    stricter.tenants[0].limits.all.max_input = Some(Tokens(50));
+    refuses_all_held(|world| world.reload(stricter));
 }
 
 #[test]
 fn held_requests_that_a_drain_refuses_leave_no_reservation_behind() {
-    let mut limits = tokens(100, 20);
-    limits.hold = Micros::from_secs(60);
-    refuses_all_held(policy(vec![tenant("T", limits)]), None);
+    refuses_all_held(|world| world.handle(Event::Drain));
 }
 
 #[test]
@@ -75,19 +70,22 @@ fn usage_that_no_request_can_have_is_cut_and_both_laws_hold() {
     world.wind_up();
 }
 
-/// Three requests of 500 tokens wait for the budget of the first, and none of them may wait any longer.
-fn refuses_all_held(before: Policy, after: Option<Policy>) {
-    let mut world = World::with_store(before, Store::AtOnce);
+/// Three requests wait for the budget of the first, and none of them may wait any longer.
+fn refuses_all_held(change: impl FnOnce(&mut World)) {
+    let mut world = World::new(holding());
     let running = world.arrive(ask(2_000, 0));
-    let held: Vec<_> = (0..3).map(|_| world.arrive(ask(500, 0))).collect();
+    let held = [300, 100, 100].map(|cost| world.arrive(ask(cost, 0)));
     assert!(held.iter().all(|request| world.is_waiting(*request)));
-    // All of it is back when the first in line goes, so that the store would grant what the next one asks.
-    world.advance(Micros::from_millis(4_900));
-    match after {
-        Some(policy) => world.reload(policy),
-        None => world.handle(fairlane_core::gate::Event::Drain),
-    }
+    // The store would grant what the second one asks, as soon as it is first.
+    world.advance(Micros::from_millis(2_900));
+    change(&mut world);
     assert!(held.iter().all(|request| world.is_refused(*request)));
     world.complete(running, 2_000, 0);
     world.wind_up();
+}
+
+fn holding() -> Policy {
+    let mut limits = tokens(100, 20);
+    limits.hold = Micros::from_secs(60);
+    policy(vec![tenant("T", limits)])
 }

@@ -31,6 +31,7 @@ struct Run {
     expected: u64,
     generated: u64,
     choices: u64,
+    is_reserved: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -179,18 +180,16 @@ impl Pair {
             Fit::Reserved => footprint.bound,
         };
         let choices = u64::from(footprint.choices.max(1));
-        Run { input: footprint.input.0, expected: expected.0, generated: 0, choices }
+        let is_reserved = self.rules.fit == Fit::Reserved;
+        Run { input: footprint.input.0, expected: expected.0, generated: 0, choices, is_reserved }
     }
 
     fn fits(&self, place: usize, run: Run, headroom: u32, now: Moment) -> bool {
         let spot = &self.naive[place];
         let share = u64::from(1_000_000 - headroom);
         let is_empty = spot.running.is_empty();
-        let has_slot = if is_empty {
-            spot.slots > 0
-        } else {
-            (spot.sequences() + 1) * 1_000_000 <= spot.slots * share
-        };
+        let has_slot =
+            if is_empty { spot.slots > 0 } else { (spot.sequences() + 1) * 1_000_000 <= spot.slots * share };
         let holds =
             self.capacity(place).is_none_or(|capacity| spot.peak_with(run) <= capacity * share / 1_000_000);
         spot.alive && spot.closed_until <= now && has_slot && (holds || is_empty)
@@ -286,13 +285,23 @@ impl Spot {
 fn peak(runs: Vec<Run>) -> u64 {
     let held_at = |end: u64| -> u64 {
         let lasting = runs.iter().filter(|run| run.remaining() >= end);
-        lasting.map(|run| run.input + run.generated + end * run.choices).sum()
+        lasting.map(|run| run.claimed() + end * run.choices).sum()
     };
     runs.iter().map(|run| held_at(run.remaining())).max().unwrap_or(0)
 }
 
 impl Run {
+    /// What is in the cache, and what is kept for it from the start.
+    fn claimed(&self) -> u64 {
+        let kept = if self.is_reserved { self.expected_more() * self.choices } else { 0 };
+        self.input + self.generated + kept
+    }
+
     fn remaining(&self) -> u64 {
+        if self.is_reserved { 0 } else { self.expected_more() }
+    }
+
+    fn expected_more(&self) -> u64 {
         let generated = self.generated / self.choices;
         if generated < self.expected { self.expected - generated } else { (generated / 4).max(1) }
     }

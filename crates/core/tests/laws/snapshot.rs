@@ -135,7 +135,12 @@ impl Life {
                     let place = match charge.limit.owner {
                         Owner::Run(id) => Place::Run(id, run_of(tenant, who)),
                         Owner::EndUser(id) => Place::EndUser(id, hash(who)),
-                        _ => continue,
+                        Owner::Key(..)
+                        | Owner::Tenant(_)
+                        | Owner::Team(_)
+                        | Owner::Pool(_)
+                        | Owner::Backend(_)
+                        | Owner::Service => continue,
                     };
                     let name = CellName::of(policy, &charge.limit, Some(&place)).unwrap();
                     levels.insert(name, self.ledger.level(charge.cell, &charge.shape, at));

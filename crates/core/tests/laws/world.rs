@@ -374,7 +374,8 @@ impl World {
 
     /// The backend bounces or fails the request: it is back in the queue, or over.
     pub(crate) fn hand_back(&mut self, event: Event) {
-        if let Event::Bounced { request, .. } | Event::Failed { request, .. } | Event::Evicted { request } = event
+        if let Event::Bounced { request, .. } | Event::Failed { request, .. } | Event::Evicted { request } =
+            event
             && self.is_running(request)
         {
             self.states.insert(request, State::Waiting);
