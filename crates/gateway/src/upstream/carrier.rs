@@ -12,7 +12,7 @@ use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::client::conn::http1::{Connection, SendRequest, handshake};
+use hyper::client::conn::http1::{Builder, Connection, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
@@ -42,7 +42,10 @@ impl Carrier {
             .map_err(|_| ConnectError)?
             .map_err(|_| ConnectError)?;
         let _ = stream.set_nodelay(true);
-        let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(|_| ConnectError)?;
+        let mut builder = Builder::new();
+        builder.max_buf_size(BUFFER_BYTES_MAX);
+        let handshake = builder.handshake(TokioIo::new(stream)).await;
+        let (sender, connection) = handshake.map_err(|_| ConnectError)?;
         Ok(Self { sender, connection: Box::new(connection), ended: false })
     }
 
@@ -160,6 +163,9 @@ impl fmt::Debug for BackendBody {
         f.debug_struct("BackendBody").field("incoming", &self.incoming).finish_non_exhaustive()
     }
 }
+
+/// What is read ahead for a client that takes it slowly; a backend's header may be as long.
+const BUFFER_BYTES_MAX: usize = 64 * 1024;
 
 /// No connection could be made.
 #[derive(Debug)]

@@ -17,9 +17,10 @@ mod fuzzed;
 mod heartbeat;
 mod hostile;
 mod http;
+mod memory;
 mod parallel;
 #[path = "../../../core/tests/laws/recorder.rs"]
-#[expect(dead_code, reason = "the core's tests use all of it")]
+#[expect(dead_code, clippy::unwrap_used, reason = "a test's tool, and the core's tests use all of it")]
 mod recorder;
 mod reload;
 mod restarts;
