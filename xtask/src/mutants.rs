@@ -608,8 +608,9 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "who fits goes ahead of one that does not",
         file: "gate/dispatch.rs",
-        find: "if candidate.otherwise == Otherwise::Stop => break,",
-        put: "if candidate.otherwise == Otherwise::Stop => {}",
+        find: "if candidate.otherwise == Otherwise::Stop => {
+                    break;",
+        put: "if candidate.otherwise == Otherwise::Stop => {",
         test: "lanes::headroom_keeps_slots_free_for_the_classes_above_and_lower_ones_stay_behind",
     },
     Mutant {

@@ -20,10 +20,13 @@ use crate::gateway::Gateway;
 #[derive(Clone)]
 pub struct Resolver {
     /// Gives the addresses of a host; the port is for resolvers that want one.
-    pub resolve: Arc<dyn Fn(String, u16) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> + Send + Sync>,
+    pub resolve: Arc<Resolve>,
     /// Time between two rounds.
     pub interval: Duration,
 }
+
+/// A look-up of a host's addresses.
+pub type Resolve = dyn Fn(String, u16) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> + Send + Sync;
 
 /// A name: its pool's and its backend's.
 pub type DnsName = (String, String);

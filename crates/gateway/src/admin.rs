@@ -127,7 +127,8 @@ async fn usage(
     wanted: Result<Query<UsageOf>, QueryRejection>,
 ) -> Response {
     let Ok(Query(wanted)) = wanted else {
-        let how = "by is tenant, team, key, run, model or day; from_ms is a moment in milliseconds since 1970";
+        let how =
+            "by is tenant, team, key, run, model or day; from_ms is a moment in milliseconds since 1970";
         return fault(StatusCode::BAD_REQUEST, how);
     };
     let query =

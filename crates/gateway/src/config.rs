@@ -17,14 +17,14 @@ mod secret;
 mod source;
 
 pub(crate) use alone::{FileProblems, read_alone};
-pub(crate) use path::Path as NodePath;
-pub(crate) use problem::SourceFile;
 pub use edge::{
-    Bounds, CredentialHeader, DataSettings, Edge, EdgeBackend, EdgePool, Engine, Health, Images, Lookup, OPEN_TENANT,
-    Passthrough, PriorityUse, Scheme, Target, Timeouts, Tokenizer, TokenizerMode, Vocabulary,
+    Bounds, CredentialHeader, DataSettings, Edge, EdgeBackend, EdgePool, Engine, Health, Images, Lookup,
+    OPEN_TENANT, Passthrough, PriorityUse, Scheme, Target, Timeouts, Tokenizer, TokenizerMode, Vocabulary,
 };
 pub use keys::{KeyOwner, KeyTable, Lookup as KeyLookup};
+pub(crate) use path::Path as NodePath;
 pub use places::Place;
+pub(crate) use problem::SourceFile;
 pub use problem::{ConfigError, PROBLEMS_MAX, Problem, Warning};
 pub use resolve::{Config, Surroundings};
 pub use scalars::{Count, Decimal, Name, Rate, Share, Size, TimeSpan, Toggle};

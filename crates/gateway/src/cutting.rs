@@ -44,8 +44,9 @@ impl Cutter {
 
     /// Reads the next piece for the client, and says where the stream is to be cut, if it is to be cut in it.
     pub fn pass(&mut self, piece: &[u8]) -> Option<Cut> {
-        let was_between = self.gaps.is_between();
-        let passes = self.gaps.feed(piece).or(was_between.then_some(0));
+        // An event that has begun passes whole: what it holds is charged.
+        let is_here = piece.is_empty() && self.gaps.is_between();
+        let passes = self.gaps.feed(piece).or_else(|| is_here.then_some(0));
         let refusal = self.refusal?;
         Some(Cut { passes: passes?, endpoint: self.endpoint, refusal, events: self.gaps.events() })
     }

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use fairlane_core::bucket::Shape;
 use fairlane_core::gate::{
-    Account, Answer, Arrival, Effect, Event, Failure, Gate, LimitView, Outcome, PoolView, Report, Reported, RequestId,
-    RunView,
+    Account, Answer, Arrival, Effect, Event, Failure, Gate, LimitView, Outcome, PoolView, Report, Reported,
+    RequestId, RunView,
 };
 use fairlane_core::ledger::{Charge, Ledger, Totals, Verdict};
 use fairlane_core::policy::{BackendId, KeyId, Policy, TenantId};

@@ -209,7 +209,9 @@ impl Gateway {
         let before = self.live();
         let file = |live: &Live| live.edge.data.as_ref().map(|data| data.file.clone());
         if file(&before) != file(live) {
-            tracing::warn!("another data file is taken on at the next start; until then the one before is written");
+            tracing::warn!(
+                "another data file is taken on at the next start; until then the one before is written"
+            );
         }
         if let (Some(data), Some(settings)) = (self.data.get(), &live.edge.data) {
             data.retain(settings);

@@ -40,7 +40,11 @@ enum Stage {
     /// It streams.
     Passing(Box<Body>),
     /// It is none that can pass any more: it is read, for its words and its usage, and told as an error.
-    Failing { why: Why, body: Box<Body>, kept: BytesMut },
+    Failing {
+        why: Why,
+        body: Box<Body>,
+        kept: BytesMut,
+    },
     Over,
 }
 
@@ -192,5 +196,4 @@ const COMMENT: &[u8] = b": waiting\n\n";
 const EVENT_STREAM: &str = "text/event-stream";
 /// Of an answer that becomes an error event.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
-const NO_STREAM: &str =
-    r#"{"error": {"message": "the backend did not answer with a plain event stream", "code": "bad_gateway"}}"#;
+const NO_STREAM: &str = r#"{"error": {"message": "the backend did not answer with a plain event stream", "code": "bad_gateway"}}"#;

@@ -100,8 +100,7 @@ impl Live {
     /// Whether requests of a pool tell the engine their class: there is no use in it where there is one class.
     #[must_use]
     pub fn stamps_priority(&self, id: PoolId) -> bool {
-        self.policy.classes.len() > 1
-            && self.pool(id).is_some_and(|pool| pool.priority == PriorityUse::Stamp)
+        self.policy.classes.len() > 1 && self.pool(id).is_some_and(|pool| pool.priority == PriorityUse::Stamp)
     }
 
     /// How a pool counts input.

@@ -316,7 +316,11 @@ impl Metrics {
         fairlane.register("backend_inflight", "Requests on a backend", self.backend_inflight.clone());
         fairlane.register("backend_up", "Whether a backend is alive", self.backend_up.clone());
         let kv_tokens = self.backend_kv_tokens.clone();
-        fairlane.register("backend_kv_tokens", "Tokens in a backend's KV cache, as far as is known", kv_tokens);
+        fairlane.register(
+            "backend_kv_tokens",
+            "Tokens in a backend's KV cache, as far as is known",
+            kv_tokens,
+        );
         fairlane.register(
             "ledger_tokens",
             "Tokens by state of the ledger since the start",

@@ -16,8 +16,8 @@ use crate::driver::Ticket;
 use crate::gateway::Gateway;
 use crate::live::Live;
 use crate::metrics::Kind;
-use crate::provider;
 use crate::problem;
+use crate::provider;
 use crate::tallies::Tally;
 use crate::usage_log::Record;
 

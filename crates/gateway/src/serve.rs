@@ -64,11 +64,7 @@ pub async fn start(origin: Origin, overrides: Overrides) -> Result<Running, Stri
 ///
 /// # Errors
 /// As [`start`].
-pub async fn start_with(
-    origin: Origin,
-    overrides: Overrides,
-    resolver: Resolver,
-) -> Result<Running, String> {
+pub async fn start_with(origin: Origin, overrides: Overrides, resolver: Resolver) -> Result<Running, String> {
     // Watched before it is read: a change that comes while the gateway starts is not missed.
     let (changes, changed) = mpsc::channel(1);
     let mut watching = Watching::new(changes);

@@ -13,8 +13,8 @@ use http_body::{Body as _, Frame, SizeHint};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use crate::clock;
 use crate::body::Body;
+use crate::clock;
 use crate::relay::Broken;
 
 /// A body that is dropped when what it gives is not taken.

@@ -184,7 +184,7 @@ impl Upstream {
     ) -> Result<Way<'a>, String> {
         Ok(match door.scheme {
             Scheme::Http => Way::Plain { backend, door, pool, connect: timeouts.connect },
-            Scheme::Https => Way::Secure(self.clients.load().of(backend)?, door),
+            Scheme::Https => Way::Secure(Box::new(self.clients.load().of(backend)?), door),
         })
     }
 
@@ -232,7 +232,7 @@ enum Way<'a> {
     /// In the clear, on a connection of the worker's own.
     Plain { backend: &'a EdgeBackend, door: &'a Door, pool: &'a Arc<Pool>, connect: Duration },
     /// With TLS, over HTTP/1 or HTTP/2 as the two agree.
-    Secure(Client, &'a Door),
+    Secure(Box<Client>, &'a Door),
 }
 
 /// Why there is no answer.

@@ -83,7 +83,8 @@ const REQUESTS: u64 = 10_000;
 /// Worlds of the lab beside each run over sockets; the next run begins behind their seeds.
 const WORLDS: u64 = 200;
 const SEEDS_PER_SECOND: u64 = 1_000;
-const USAGE: &str = "cargo xtask swarm [--seed N] [--requests 10000] [--minutes M], or cargo xtask swarm hostile";
+const USAGE: &str =
+    "cargo xtask swarm [--seed N] [--requests 10000] [--minutes M], or cargo xtask swarm hostile";
 
 #[cfg(test)]
 mod tests {

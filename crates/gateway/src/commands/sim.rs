@@ -151,7 +151,8 @@ fn draw(
 
 /// `chart.svg` for row-05.yaml and the policy `reference` is `chart-row-05-reference.svg`.
 fn beside(file: &Path, scenario: &Path, policy: &str) -> PathBuf {
-    let stem = |path: &Path| path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+    let stem =
+        |path: &Path| path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     let plain: String =
         policy.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '-' }).collect();
     let extension = file.extension().map_or_else(|| "svg".into(), |extension| extension.to_string_lossy());

@@ -16,7 +16,8 @@ mod tenant;
 pub use edge::{Bounds, Timeouts, Usage};
 pub use limits::{Limits, ModelLimits, ModelLimitsMap, OnExcess, OnOutputExcess, SharedLimits};
 pub use pool::{
-    Backend, BackendEntry, Engine, Health, HealthEntry, ImageRuleName, Images, Mode, ModelEntry, Models, Passthrough, Pool, PriorityUse, Tokenizer, Work,
+    Backend, BackendEntry, Engine, Health, HealthEntry, ImageRuleName, Images, Mode, ModelEntry, Models,
+    Passthrough, Pool, PriorityUse, Tokenizer, Work,
 };
 pub use tenant::{
     Charging, EndUsers, Key, KeyEntry, OnBudgetEnd, OnClientGone, Runs, Team, Tenant, Tier, WithoutId,

@@ -228,15 +228,15 @@ impl<'a> Resolver<'a> {
 
     fn finish(self, policy: Policy, edge: Edge) -> Result<Config, ConfigError> {
         let mut places = PlacesByFile { source: self.source, read: HashMap::new() };
-        let problems: Vec<Problem> =
-            self.problems
-                .into_iter()
-                .map(|(spot, message)| {
-                    let spot = Spot { path: spot.path.below(&self.source.root), ..spot };
-                    let message = format!("{}: {message}", spot.path);
-                    places.problem(&spot, message)
-                })
-                .collect();
+        let problems: Vec<Problem> = self
+            .problems
+            .into_iter()
+            .map(|(spot, message)| {
+                let spot = Spot { path: spot.path.below(&self.source.root), ..spot };
+                let message = format!("{}: {message}", spot.path);
+                places.problem(&spot, message)
+            })
+            .collect();
         let warnings = self
             .warnings
             .into_iter()

@@ -35,8 +35,14 @@ impl Source {
         let text = reader.open(path).map_err(|message| Problem::in_file(path, message))?;
         let folder = path.parent().map(FilePath::to_path_buf).unwrap_or_default();
         let (file, document) = reader.parse::<Document>(path, text, AllSecret::No)?;
-        let mut source =
-            Self { files: Vec::new(), document, parts: Vec::new(), keys: None, folder: folder.clone(), root: Path::default() };
+        let mut source = Self {
+            files: Vec::new(),
+            document,
+            parts: Vec::new(),
+            keys: None,
+            folder: folder.clone(),
+            root: Path::default(),
+        };
         let includes = source.document.include.clone();
         reader.include(file, &folder, &includes, &mut source.parts)?;
         if let Some(keys_file) = source.document.keys_file.clone() {
@@ -59,7 +65,14 @@ impl Source {
             reader.parse::<Document>(FilePath::new(name), text.to_owned(), AllSecret::No)?;
         let mut parts = Vec::new();
         reader.include(file, FilePath::new(""), &document.include, &mut parts)?;
-        Ok(Self { files: reader.files, document, parts, keys: None, folder: PathBuf::new(), root: Path::default() })
+        Ok(Self {
+            files: reader.files,
+            document,
+            parts,
+            keys: None,
+            folder: PathBuf::new(),
+            root: Path::default(),
+        })
     }
 
     /// The configuration of `serve --backend URL` with no file: one pool of these backends with whatever models they list, one open
@@ -89,7 +102,14 @@ impl Source {
             stickiness: None,
         };
         let document = Document { pools: vec![pool], ..Document::default() };
-        Self { files: Vec::new(), document, parts: Vec::new(), keys: None, folder: PathBuf::new(), root: Path::default() }
+        Self {
+            files: Vec::new(),
+            document,
+            parts: Vec::new(),
+            keys: None,
+            folder: PathBuf::new(),
+            root: Path::default(),
+        }
     }
 
     /// Every file that was read, to be watched for changes.

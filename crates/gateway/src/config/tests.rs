@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use super::*;
 use fairlane_core::occupancy::Headroom;
-use fairlane_core::policy::{Dimension, Limits, ModelId, OnExcess, Order, Policy, TeamId, TenantId, WithoutRunId};
+use fairlane_core::policy::{
+    Dimension, Limits, ModelId, OnExcess, Order, Policy, TeamId, TenantId, WithoutRunId,
+};
 use fairlane_core::units::{Amount, Micros, Tokens};
 
 mod endings;
@@ -208,7 +210,10 @@ fn the_order_and_what_classes_get_of_it_reach_the_policy() {
     assert_eq!(shares(&policy), [ppm(0, 0), ppm(25_000, 200_000)]);
     assert_eq!(policy.order, Order::Lanes);
     assert_eq!((policy.classes[0].ageing, policy.classes[0].is_evictable), (None, false));
-    assert_eq!((policy.classes[1].ageing, policy.classes[1].is_evictable), (Some(Micros::from_secs(30)), true));
+    assert_eq!(
+        (policy.classes[1].ageing, policy.classes[1].is_evictable),
+        (Some(Micros::from_secs(30)), true)
+    );
     assert_eq!((policy.service.hold, policy.pools[0].stickiness), (Micros::from_secs(2), Tokens(1_000)));
 }
 

@@ -34,10 +34,8 @@ impl Exchange {
             return Body::Relayed(relay);
         }
         let edge = &self.live.edge;
-        let bounds = ReadOn {
-            wait_max: edge.timeouts.client_gone,
-            bytes_max: edge.bounds.drained_answer_bytes_max,
-        };
+        let bounds =
+            ReadOn { wait_max: edge.timeouts.client_gone, bytes_max: edge.bounds.drained_answer_bytes_max };
         Body::Outliving(Outliving::new(relay, self.gateway.clone(), bounds))
     }
 
@@ -61,8 +59,7 @@ impl Exchange {
         let (tenant, key) = (self.intake.arrival.tenant, self.intake.arrival.key);
         let mut named = HeaderMap::new();
         self.name(&mut named);
-        let work: Work =
-            if self.drains() { Box::pin(self.outlive()) } else { Box::pin(self.run(None)) };
+        let work: Work = if self.drains() { Box::pin(self.outlive()) } else { Box::pin(self.run(None)) };
         heartbeat::answer(work, endpoint, every, || {
             let mut headers = budget_headers(&gateway.driver.budgets(tenant, key), dialect);
             headers.extend(named);

@@ -32,7 +32,8 @@ pub(super) fn scenario(file: SourceFile, document: raw::Document) -> Result<Scen
         reader.problems.add(&root.key("policies"), "there is no policy: name one, such as `reference: {}`");
     }
     reader.problems.finish()?;
-    let policies = Policies { file: &file, shape, replicas, clients: &clients, work: &document.backends.work };
+    let policies =
+        Policies { file: &file, shape, replicas, clients: &clients, work: &document.backends.work };
     let policies = policies.all(document.policies)?;
     Ok(Scenario {
         name: document.name.unwrap_or_else(|| file.name.display().to_string()),
@@ -76,7 +77,8 @@ impl Reader<'_> {
             kv: Tokens(self.count(&at.key("kv_tokens"), written.kv_tokens, usual.kv.0, 1..=4_000_000_000)),
         };
         if shape.step(1, 1) == Micros::ZERO {
-            self.problems.add(&step, "a step takes no time: give it `fixed`, `per_sequence` or `per_prompt_token`");
+            self.problems
+                .add(&step, "a step takes no time: give it `fixed`, `per_sequence` or `per_prompt_token`");
         }
         shape
     }
@@ -109,12 +111,7 @@ impl Reader<'_> {
             pattern,
             prompt: self.size(&at.key("prompt"), &written.prompt),
             output: self.size(&at.key("output"), &written.output),
-            max_tokens: Tokens(self.count(
-                &at.key("max_tokens"),
-                written.max_tokens,
-                1_024,
-                1..=TOKENS_MAX,
-            )),
+            max_tokens: Tokens(self.count(&at.key("max_tokens"), written.max_tokens, 1_024, 1..=TOKENS_MAX)),
         };
         let comeback = comeback(written.refused);
         let patience = written.patience.map(|span| span.0);
@@ -146,7 +143,8 @@ impl Reader<'_> {
                 Size::Growing { from: number(from), by: number(by), over: over.0 }
             }
             _ => {
-                self.problems.add(at, "a size is `{mean: 900, spread: 20%}` or `{from: 6000, by: 18000, over: 120s}`");
+                self.problems
+                    .add(at, "a size is `{mean: 900, spread: 20%}` or `{from: 6000, by: 18000, over: 120s}`");
                 Size::Spread { mean: 1.0, low: 1.0, high: 1.0 }
             }
         };
@@ -288,7 +286,7 @@ impl Policies<'_> {
         pool.stickiness = policy.pool.stickiness;
         pool.work = Some(self.work.clone().unwrap_or_else(|| usual_work(&self.shape)));
         let document = written::Document {
-            order: policy.order.or((rules == Rules::Reference).then_some(written::Order::Fifo)),
+            order: policy.order.or_else(|| (rules == Rules::Reference).then_some(written::Order::Fifo)),
             service: policy.service,
             pools: vec![pool],
             classes,
@@ -349,7 +347,7 @@ fn usual_work(shape: &Shape) -> written::Work {
     let million = Tokens(1_000_000);
     let input = shape.work(million, Tokens::ZERO).0;
     let output = shape.work(Tokens::ZERO, million).0;
-    let millis = if input == 0 { 1_000 } else { output.saturating_mul(1_000) / input };
+    let millis = output.saturating_mul(1_000).checked_div(input).unwrap_or(1_000);
     let decimal = |millis: u64| Some(Decimal { millis: millis.clamp(1, 1_000_000) as u32 });
     written::Work { input: decimal(1_000), cached_input: decimal(1_000), output: decimal(millis) }
 }

@@ -27,10 +27,7 @@ fn a_scenario_says_who_sends_what_to_which_replicas_under_which_policies() {
     assert_eq!(scenario.clients[0].traffic.rate_changes, [(Moment(30_000_000), 3.75)]);
     assert_eq!(scenario.clients[0].comeback, Comeback::AsTold { jitter_percent: 30, tries_max: 5 });
     assert_eq!(scenario.clients[2].traffic.pattern, Pattern::Even { block: 15 });
-    assert_eq!(
-        scenario.clients[2].traffic.prompt,
-        Size::Growing { from: 1_000.0, by: 500.0, over: LENGTH }
-    );
+    assert_eq!(scenario.clients[2].traffic.prompt, Size::Growing { from: 1_000.0, by: 500.0, over: LENGTH });
     assert_eq!(scenario.clients[3].traffic.pattern, Pattern::Gamma { variation: 2.5 });
     assert!(matches!(scenario.faults[..], [(Moment(5_000_000), Fault::Dies(_)), (_, Fault::Returns(_))]));
     let (name, reference) = &scenario.policies[1];
@@ -48,7 +45,10 @@ fn mistakes_are_told_with_their_places() {
         ("lenght: 10s\n", "unknown key \"lenght\"; did you mean \"length\"?"),
         ("traffic:\n  - {name: a, rate: 1, prompt: {mean: 1}, output: {}}\npolicies: {p: {}}\n", ":2:"),
         ("traffic:\n  - {name: a, rate: 1, prompt: {mean: 1}, output: {}}\n", "traffic[0].output: a size is"),
-        ("backends: {replicas: 0}\npolicies: {p: {}}\n", "backends.replicas: the value is outside its bound, 1 to 256"),
+        (
+            "backends: {replicas: 0}\npolicies: {p: {}}\n",
+            "backends.replicas: the value is outside its bound, 1 to 256",
+        ),
         ("length: 25h\n", "length: the value is outside its bound"),
         ("traffic: []\n", "traffic: nobody sends anything"),
         (NO_TIER, "policies.p.tenants[0].tier: there is no tier \"app\""),

@@ -9,7 +9,8 @@ pub(super) fn text(
     results: &[(String, Vec<(String, Summary)>)],
     seeds: &[u64],
 ) -> Result<String, serde_json::Error> {
-    let mut all: Vec<Value> = results.iter().map(|(name, policies)| scenario(name, policies, seeds)).collect();
+    let mut all: Vec<Value> =
+        results.iter().map(|(name, policies)| scenario(name, policies, seeds)).collect();
     match all.len() {
         1 => serde_json::to_string_pretty(&all.remove(0)),
         _ => serde_json::to_string_pretty(&all),
@@ -30,8 +31,7 @@ fn policy(name: &str, summary: &Summary) -> Value {
         let entries = summary.tenants.iter().map(|tenant| (tenant.name.clone(), json!(figure(pick(tenant)))));
         Value::Object(entries.collect::<Map<String, Value>>())
     };
-    let by_class =
-        summary.classes.iter().map(|class| (class.name.to_owned(), json!(figure(class.refused))));
+    let by_class = summary.classes.iter().map(|class| (class.name.to_owned(), json!(figure(class.refused))));
     json!({
         "policy": name,
         "interactive_started_2s": figure(summary.interactive_started_2s),

@@ -154,13 +154,7 @@ impl Resolver<'_> {
             first_byte: span("first_byte", written.first_byte, 600_000, 100, DAY),
             stream_idle: span("stream_idle", written.stream_idle, 120_000, 100, DAY),
             total: span("total", written.total, 3_600_000, 1_000, (604_800_000, "1s to 7d")),
-            shutdown_notice: span(
-                "shutdown_notice",
-                written.shutdown_notice,
-                0,
-                0,
-                (600_000, "0 to 10m"),
-            ),
+            shutdown_notice: span("shutdown_notice", written.shutdown_notice, 0, 0, (600_000, "0 to 10m")),
             shutdown: span("shutdown", written.shutdown, 60_000, 0, (86_400_000, "0 to 24h")),
         }
     }

@@ -154,8 +154,7 @@ impl<'a> Resolver<'a> {
         self.numbered("backend", names.iter().map(|(spot, name)| (spot.clone(), name)));
         let bound = (Count(1)..=Count(4_000_000_000), "1 to 4,000,000,000");
         let kv_tokens = written.kv_tokens;
-        let kv_tokens =
-            kv_tokens.map(|count| self.bounded(&spot.key("kv_tokens"), kv_tokens, count, bound));
+        let kv_tokens = kv_tokens.map(|count| self.bounded(&spot.key("kv_tokens"), kv_tokens, count, bound));
         for backend in &mut backends {
             backend.kv_tokens = kv_tokens.map(tokens);
             backend.pacing = if is_hosted(engine) { Pacing::Adaptive } else { Pacing::Fixed };

@@ -26,6 +26,7 @@ pub(super) struct Crowd {
 
 /// One request as its client saw it.
 #[derive(Clone, Debug)]
+#[expect(dead_code, reason = "all of it is printed when a run fails")]
 pub(super) struct Seen {
     /// Names the request to the engine, and by a hash in the usage log.
     pub(super) tag: String,

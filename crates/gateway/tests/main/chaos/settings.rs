@@ -12,7 +12,6 @@ use super::dice::{Dice, SETTINGS};
 pub(super) struct Tenant {
     pub(super) name: &'static str,
     pub(super) keys: [&'static str; 2],
-    pub(super) team: &'static str,
     pub(super) tag: Tag,
 }
 
@@ -25,17 +24,17 @@ pub(super) enum Tag {
 }
 
 pub(super) const TENANTS: [Tenant; 7] = [
-    tenant("plain", ["key-plain-1", "key-plain-2"], "left", Tag::Run),
-    tenant("runner", ["key-runner-1", "key-runner-2"], "left", Tag::User),
-    tenant("crowd", ["key-crowd-1", "key-crowd-2"], "right", Tag::Run),
-    tenant("strict", ["key-strict-1", "key-strict-2"], "right", Tag::Run),
-    tenant("agent", ["key-agent-1", "key-agent-2"], "left", Tag::Neither),
-    tenant("shade", ["key-shade-1", "key-shade-2"], "right", Tag::Run),
-    tenant("whale", ["key-whale-1", "key-whale-2"], "left", Tag::Run),
+    tenant("plain", ["key-plain-1", "key-plain-2"], Tag::Run),
+    tenant("runner", ["key-runner-1", "key-runner-2"], Tag::User),
+    tenant("crowd", ["key-crowd-1", "key-crowd-2"], Tag::Run),
+    tenant("strict", ["key-strict-1", "key-strict-2"], Tag::Run),
+    tenant("agent", ["key-agent-1", "key-agent-2"], Tag::Neither),
+    tenant("shade", ["key-shade-1", "key-shade-2"], Tag::Run),
+    tenant("whale", ["key-whale-1", "key-whale-2"], Tag::Run),
 ];
 
-const fn tenant(name: &'static str, keys: [&'static str; 2], team: &'static str, tag: Tag) -> Tenant {
-    Tenant { name, keys, team, tag }
+const fn tenant(name: &'static str, keys: [&'static str; 2], tag: Tag) -> Tenant {
+    Tenant { name, keys, tag }
 }
 
 /// The configuration after so many reloads. Limits, slots, backends, keys, charging and a whole tenant change; what the teams

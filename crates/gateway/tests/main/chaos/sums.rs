@@ -2,6 +2,8 @@
 
 #![cfg(test)]
 
+use std::collections::BTreeMap;
+
 use fairlane::usage_log::Record;
 use fairlane_core::policy::Dimension;
 use fairlane_core::scope::Owner;
@@ -71,9 +73,10 @@ fn team_is_debited(
         let level = level.level.0 as f64 / 1e6;
         if level < left - 0.001 || level > left + refill + 1.0 {
             return Err(format!(
-                "team {team}, {:?}: {debited} debited by the records, so {left} to {} are left; it holds {level}",
+                "team {team}, {:?}: {debited} debited by the records, so {left} to {} are left; it holds {level}: {:?}",
                 limit.dimension,
-                left + refill
+                left + refill,
+                endings(records)
             ));
         }
     }
@@ -82,6 +85,15 @@ fn team_is_debited(
     } else {
         Err(format!("{found} limits of team {team}"))
     }
+}
+
+/// How many records there are of each ending and status.
+fn endings(records: &[&Record]) -> BTreeMap<(&'static str, &'static str, u16), usize> {
+    let mut endings = BTreeMap::new();
+    for record in records {
+        *endings.entry((record.outcome, record.usage_source, record.status)).or_default() += 1;
+    }
+    endings
 }
 
 fn debit(record: &Record, dimension: Dimension) -> f64 {

@@ -104,8 +104,7 @@ async fn a_stream_within_its_budget_passes_to_its_end_unchanged() {
     let backend = Backend::always(chat_stream(20, Some((10, 20)))).await;
     for charging in ["reserve", "quantile", "postpay"] {
         let gateway = cutting(&backend, "tokens: 30/day burst 1d", &format!("charging: {charging}")).await;
-        let body = if charging == "postpay" { chat_body(10, 20) } else { chat_body(10, 20) };
-        let reply = gateway.chat(&streaming(&body)).await;
+        let reply = gateway.chat(&streaming(&chat_body(10, 20))).await;
         assert_eq!(reply.status, 200, "{charging}");
         assert!(reply.text().ends_with("data: [DONE]\n\n"), "{charging}: {}", reply.text());
         gateway.idle().await;

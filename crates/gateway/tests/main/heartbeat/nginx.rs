@@ -13,7 +13,7 @@ use serde_json::json;
 use super::{COMMENT, asked, beating};
 use crate::sdk::clients::Library;
 use crate::support::{
-    Backend, KEY, Step, chat_answer, chat_body, chat_stream, gateway, in_time, limited, send,
+    Backend, KEY, STREAM_HEAD, Step, chat_body, chat_stream, delta, gateway, in_time, limited, send,
 };
 
 const READ_TIMEOUT_SECS: u64 = 2;
@@ -57,20 +57,16 @@ async fn check(library: Library, scenarios: &[&str], class: &str) {
         return;
     }
     let Some(program) = program() else { return };
-    let backend = Backend::start(|_| vec![Step::Wait, Step::Write(chat_answer(3, 3))]).await;
+    let holding = || vec![Step::Write(STREAM_HEAD.to_vec()), Step::Write(delta("w ")), Step::AwaitClose];
+    let backend = Backend::start(move |_| holding()).await;
     let gateway = beating(backend.address, "classes: [{name: interactive, max_wait: 400ms}]").await;
     let nginx = Nginx::start(&program, gateway.address()).await;
     let url = format!("http://{}", nginx.address);
-    let plain = chat_body(3, 20);
-    let running = gateway.chat(&plain);
-    let refused = async {
-        backend.has_got(1).await;
-        let options = ["--api-key", KEY, "--model", "m", "--max-retries", "2"];
-        let results = library.run(&url, &options, scenarios).await;
-        backend.go_on();
-        results
-    };
-    let (_, results) = tokio::join!(running, refused);
+    // It takes the only slot.
+    let running = gateway.stream(&chat_body(3, 20), 1).await;
+    let options = ["--api-key", KEY, "--model", "m", "--max-retries", "2"];
+    let results = library.run(&url, &options, scenarios).await;
+    drop(running);
     for scenario in scenarios {
         let raised = results.error(scenario);
         let classes = raised.error["classes"].as_array().unwrap();
