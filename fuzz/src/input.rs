@@ -1,5 +1,7 @@
 //! How the bytes of a fuzzer become choices: some from the front, the rest is what is read.
 
+use fairlane_wire::dialect::Endpoint;
+
 /// Bytes that are used up from the front.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Input<'a>(&'a [u8]);
@@ -50,3 +52,14 @@ pub(crate) fn pieces<'a>(bytes: &'a [u8], cuts: &[usize]) -> Vec<&'a [u8]> {
     let starts = [0].into_iter().chain(cuts.iter().copied());
     starts.zip(ends).map(|(start, end)| &bytes[start..end]).collect()
 }
+
+/// Everything that an answer can be of.
+pub(crate) const ENDPOINTS: [Endpoint; 7] = [
+    Endpoint::ChatCompletions,
+    Endpoint::Messages,
+    Endpoint::Responses,
+    Endpoint::Completions,
+    Endpoint::Embeddings,
+    Endpoint::CountTokens,
+    Endpoint::Models,
+];

@@ -6,7 +6,7 @@ use fairlane_wire::stream::{EndOfStream, Outcome, Summary};
 use fairlane_wire::usage::{TOKENS_MAX, UsageSource};
 use serde_json::Value;
 
-use super::input::{Input, pieces};
+use super::input::{ENDPOINTS, Input, pieces};
 
 /// Reads `input` as endpoint, end, cuts and body.
 pub fn check(input: &[u8]) {
@@ -67,13 +67,4 @@ fn told(endpoint: Endpoint, end: EndOfStream, summary: &Summary, tree: &Value, b
     }
 }
 
-const ENDPOINTS: [Endpoint; 7] = [
-    Endpoint::ChatCompletions,
-    Endpoint::Messages,
-    Endpoint::Responses,
-    Endpoint::Completions,
-    Endpoint::Embeddings,
-    Endpoint::CountTokens,
-    Endpoint::Models,
-];
 const TEXT_BYTES_MAX: usize = 1 << 12;

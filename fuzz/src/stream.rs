@@ -8,7 +8,7 @@ use fairlane_wire::stream::{
 };
 use fairlane_wire::usage::{TOKENS_MAX, Usage, UsageSource};
 
-use super::input::{Input, pieces};
+use super::input::{ENDPOINTS, Input, pieces};
 
 /// Reads `input` as endpoint, choices, end, cuts and stream.
 pub fn check(input: &[u8]) {
@@ -159,15 +159,6 @@ impl AnswerReader for Counter {
     }
 }
 
-const ENDPOINTS: [Endpoint; 7] = [
-    Endpoint::ChatCompletions,
-    Endpoint::Messages,
-    Endpoint::Responses,
-    Endpoint::Completions,
-    Endpoint::Embeddings,
-    Endpoint::CountTokens,
-    Endpoint::Models,
-];
 const TEXT_BYTES_MAX: usize = 1 << 12;
 /// Held bytes (16 KiB and their room to grow), kept text, the shape of the last event.
 const HELD_BYTES_MAX: usize = 256 * 1024;

@@ -83,14 +83,7 @@ async fn an_engine_that_answers_503_is_trusted_with_less_and_the_request_goes_ba
 async fn the_addresses_of_a_name_come_and_go_and_what_runs_on_one_that_is_gone_ends_well() {
     let (first, second) = beside_each_other().await;
     let names = Names::new(&[first.address.ip()]);
-    let yaml = format!(
-        "{}tenants: [{{name: t, keys: [\"{KEY}\"]}}]\n",
-        pool(&[first.address], "").replace(
-            &format!("\"http://{}\"", first.address),
-            &format!("{{dns: \"engines.test:{}\"}}", first.address.port()),
-        )
-    );
-    let gateway = names.gateway(&yaml).await;
+    let gateway = names.gateway(&by_name(&first)).await;
     assert_eq!(gateway.chat(&chat_body(5, 10)).await.status, 200);
     assert_eq!((first.got().len(), second.got().len()), (1, 0));
     let mut running = gateway.stream(&chat_body(5, 10), 1).await;
@@ -123,14 +116,7 @@ async fn the_addresses_of_a_name_come_and_go_and_what_runs_on_one_that_is_gone_e
 async fn a_reload_keeps_the_addresses_of_a_name() {
     let (first, _second) = beside_each_other().await;
     let names = Names::new(&[first.address.ip()]);
-    let yaml = format!(
-        "{}tenants: [{{name: t, keys: [\"{KEY}\"]}}]\n",
-        pool(&[first.address], "").replace(
-            &format!("\"http://{}\"", first.address),
-            &format!("{{dns: \"engines.test:{}\"}}", first.address.port()),
-        )
-    );
-    let gateway = names.gateway(&yaml).await;
+    let gateway = names.gateway(&by_name(&first)).await;
     names.fail();
     gateway.running.reread();
     until("it was read again", || {
@@ -139,6 +125,14 @@ async fn a_reload_keeps_the_addresses_of_a_name() {
     })
     .await;
     assert_eq!(gateway.chat(&chat_body(5, 10)).await.status, 200);
+}
+
+/// A pool whose only backend is a name, at this backend's port.
+fn by_name(backend: &Backend) -> String {
+    let url = format!("\"http://{}\"", backend.address);
+    let dns = format!("{{dns: \"engines.test:{}\"}}", backend.address.port());
+    let pool = pool(&[backend.address], "").replace(&url, &dns);
+    format!("{pool}tenants: [{{name: t, keys: [\"{KEY}\"]}}]\n")
 }
 
 #[tokio::test]
