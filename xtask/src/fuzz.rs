@@ -108,7 +108,32 @@ fn keep(target: &str) -> Result<(), String> {
     command.arg(&corpus).arg(&before).arg(found(target)?);
     command.args(["--", "-merge=1", "-rss_limit_mb=2048"]).arg(format!("-max_len={}", bytes_max(target)));
     step::run(&mut command)?;
+    // Inputs of past failures stay, also where others reach as far.
+    for entry in fs::read_dir(&before).map_err(told)?.flatten() {
+        if entry.file_name().to_string_lossy().starts_with("found-") {
+            fs::copy(entry.path(), corpus.join(entry.file_name())).map_err(told)?;
+        }
+    }
+    thin(&corpus).map_err(told)?;
     fs::remove_dir_all(&before).map_err(told)
+}
+
+/// Keeps at most [`FILES_MAX`] inputs and those of past failures: every so-manieth by size, so that short and long ones stay.
+fn thin(corpus: &Path) -> std::io::Result<()> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(corpus)?.flatten() {
+        if !entry.file_name().to_string_lossy().starts_with("found-") {
+            files.push((entry.metadata()?.len(), entry.path()));
+        }
+    }
+    files.sort();
+    let stays = |place: usize| place * FILES_MAX / files.len() != (place + 1) * FILES_MAX / files.len();
+    for (place, (_, path)) in files.iter().enumerate() {
+        if files.len() > FILES_MAX && !stays(place) {
+            fs::remove_file(path)?;
+        }
+    }
+    Ok(())
 }
 
 /// Where a target's own finds are.
@@ -143,6 +168,8 @@ fn dictionary(target: &str) -> Option<&'static str> {
 }
 
 const MINUTES: u64 = 30;
+/// So many inputs replay in a moment and are no burden to a checkout.
+const FILES_MAX: usize = 150;
 const USAGE: &str = "cargo xtask fuzz [TARGET] [--minutes 30] [--keep]";
 const MISSING: &str = "fuzzing needs a nightly compiler and cargo-fuzz: rustup toolchain install nightly, then cargo install cargo-fuzz --locked";
 
